@@ -21,6 +21,7 @@ namespace seeksim::runtime {
 struct TreeOwnership {
   Index leaves = 0;
   int members = 1;
+  int each = 1;  // ranks that share a member's samples (StepCut)
   // The subtree roots of one member, in the order in which it brings them.
   std::vector<kernels::TreeNode> nodes(int position) const;
 };

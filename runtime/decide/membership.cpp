@@ -14,7 +14,7 @@ namespace {
 // The part of the model that sits on a seat.
 int part_of(const ParallelPlan& plan, const Seats& seats, int seat) {
   const GridPlace place = launch_place(plan, seats.count, seat);
-  return place.stage * plan.tensor + place.way;
+  return place.stage * plan.ways() + place.way;
 }
 
 // Gives each waiting rank a free seat of the part with the fewest holders, its own seat if possible. The rest wait on.

@@ -1,7 +1,8 @@
 // Grid: the places of ranks. The axes of a world are pipeline (slowest), data, tensor (fastest): the order of
-// Megatron-LM's default "tp-dp-pp" and of DeepSpeed's PipeModelDataParallelTopology. A member keeps its stage and its
-// way as long as it is a member, since its parameters are there. Its place along the data axis is counted anew in each
-// world.
+// Megatron-LM's default "tp-dp-pp" and of DeepSpeed's PipeModelDataParallelTopology. In place of tensor ways there may
+// be the ranks of an expert group: neighbours among the data-parallel ranks, in both of them. A member keeps its stage
+// and its way as long as it is a member, since its parameters are there. Its place along the data axis is counted anew
+// in each world.
 #pragma once
 
 #include <optional>
@@ -38,16 +39,17 @@ class Grid {
 
   // Launch ranks along one axis through a place, in the order of that axis.
   std::vector<int> data_axis(int stage, int way) const;
-  std::vector<int> tensor_axis(int stage, int data) const;
+  std::vector<int> way_axis(int stage, int data) const;
   // All ranks of one replica: by stage, then way.
   std::vector<int> replica(int data) const;
   std::vector<int> used() const;  // ascending
   std::vector<int> idle() const;  // ascending
   // All members that hold a part of the model, used and idle, ascending.
-  const std::vector<int>& holders(int stage, int way) const { return holders_[std::size_t(stage * tensor_ + way)]; }
+  const std::vector<int>& holders(int stage, int way) const { return holders_[std::size_t(stage * ways_ + way)]; }
 
  private:
-  int pipeline_, tensor_;
+  int pipeline_, ways_;
+  const char* way_name_;
   int replicas_ = 0;
   std::vector<std::vector<int>> holders_;  // by (stage, way): living launch ranks, ascending
 };

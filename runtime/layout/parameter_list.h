@@ -56,6 +56,7 @@ class ParameterList {
   void experts(Part part, const char* name, std::vector<Index> shape, Index count, Init init, HfLayout layout) {
     add(int(part), name, std::move(shape), 0, init, layout);
     all_.back().slab /= count;
+    all_.back().experts = int(count);
   }
   std::vector<ParameterInfo> take() { return std::move(all_); }
 

@@ -47,12 +47,29 @@ ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int s
   if (parallel.layers.empty()) bounds = partition_uniform(model.layers, count);
   ModelPart part;
   part.way = way;
-  part.ways = parallel.tensor;
+  part.ways = parallel.ways();
+  part.by_experts = parallel.expert > 1;
   for (int piece = stage; piece < count; piece += parallel.pipeline) {
     part.pieces.push_back({bounds[std::size_t(piece)], bounds[std::size_t(piece) + 1], piece == 0, piece + 1 == count});
   }
   return part;
 }
+
+namespace {
+
+// The norm adds experts pairwise, so that a rank's must be a node of that tree.
+std::string expert_problem(const ModelPlan& model, const ParallelPlan& parallel) {
+  const int experts = model.experts.count, ranks = parallel.expert;
+  if (ranks == 1) return "";
+  if (experts % ranks != 0)
+    return std::to_string(experts) + " experts cannot be divided evenly among " + std::to_string(ranks) + " ranks";
+  const int each = experts / ranks;
+  if ((each & (each - 1)) == 0) return "";
+  return "each of " + std::to_string(ranks) + " ranks would have " + std::to_string(each) +
+         " experts: the gradient norm adds them pairwise, so it must be 1, 2, 4, 8, ...";
+}
+
+}  // namespace
 
 std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
   if (std::string why = problem(model); !why.empty()) return why;
@@ -76,6 +93,7 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
     return "tensor parallelism is exact on 1, 2, 4 or 8 ranks, since each parameter has 8 slabs; not on " +
            number(parallel.tensor);
   }
+  if (std::string why = expert_problem(model, parallel); !why.empty()) return why;
   if (parallel.tensor == 1) return "";
   if (parallel.sequence_parallel && kernels::filled_ways(model.context, parallel.tensor) < parallel.tensor) {
     return "sequence parallelism gives each of the " + number(parallel.tensor) + " tensor-parallel ranks segments of " +
@@ -92,10 +110,10 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
   return "";
 }
 
-ShardInfo range_of_way(const ParameterInfo& whole, int way, int ways) {
-  if (!whole.splits) return {0, whole.whole_size};
-  const Index slabs = kernels::kSlabs / ways * whole.slab;
-  const Index first = std::min(way * slabs, whole.whole_size);
+ShardInfo range_of_way(const ParameterInfo& whole, const ModelPart& part) {
+  if (!part.cuts(whole)) return {0, whole.whole_size};
+  const Index slabs = (part.by_experts ? whole.experts : kernels::kSlabs) / part.ways * whole.slab;
+  const Index first = std::min(part.way * slabs, whole.whole_size);
   return {first, std::min(first + slabs, whole.whole_size) - first};
 }
 
@@ -116,7 +134,7 @@ void Parameters::take(const std::vector<ParameterInfo>& whole, const ModelPiece&
   const std::size_t number = std::size_t(&piece - part_.pieces.data());
   const auto add = [&](const ParameterInfo& p) {
     all_.push_back(p);
-    if (p.splits) cut_to_way(all_.back());
+    if (part_.cuts(p)) cut_to_way(all_.back());
     piece_of_.push_back(number);
   };
   for (const ParameterInfo& p : whole) {
@@ -129,7 +147,7 @@ void Parameters::take(const std::vector<ParameterInfo>& whole, const ModelPiece&
 }
 
 void Parameters::cut_to_way(ParameterInfo& p) const {
-  const ShardInfo range = range_of_way(p, part_.way, part_.ways);
+  const ShardInfo range = range_of_way(p, part_);
   p.first = range.offset;
   p.size = range.size;
   p.shape[0] = range.size / p.cols();

@@ -48,6 +48,7 @@ struct ParameterInfo {
   int part = 0;              // of the module: what the family calls it
   std::uint32_t number = 0;  // in the whole model, registration order
   bool splits = false;       // by tensor parallelism
+  int experts = 0;           // of which it has one below the other; 0: it is no expert's
   Index first = 0;           // of the whole parameter's elements, the first that is here
   Index whole_size = 0;
 
@@ -82,14 +83,17 @@ struct ModelPart {
   std::vector<ModelPiece> pieces = {};  // in the order of the model; empty: one, the whole model
   int way = 0;
   int ways = 1;
+  bool by_experts = false;  // the ways are the ranks of an expert group, not of tensor parallelism
+  // The ways have parts of their own of such a parameter; else each has all of it.
+  bool cuts(const ParameterInfo& p) const { return ways > 1 && (by_experts ? p.experts > 0 : p.splits); }
 };
 // The part of a stage and a way. Throws std::invalid_argument where the plan's layers are not the model's.
 ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int stage, int way);
 // Why this model cannot be cut like that; empty: it can.
 std::string problem(const ModelPlan& model, const ParallelPlan& parallel);
 
-// Elements of a whole parameter that a way has: its slabs, or all.
-ShardInfo range_of_way(const ParameterInfo& whole, int way, int ways);
+// Elements of a whole parameter that a way has: its slabs, its experts, or all.
+ShardInfo range_of_way(const ParameterInfo& whole, const ModelPart& part);
 
 class Parameters {
  public:

@@ -51,24 +51,29 @@ std::vector<SampleRange> cut_samples(Index global_batch, int count) {
 }
 
 int StepCut::count() const {
-  const Index each = members * micro;
-  return interleaved ? static_cast<int>((leaves + each - 1) / each) : 1;
+  const Index of_all = Index(members) * each * micro;
+  return interleaved ? static_cast<int>((leaves + of_all - 1) / of_all) : 1;
 }
 
 SampleRange StepCut::window(int k) const {
   if (!interleaved) return {0, leaves};
-  const Index each = members * micro;
-  return {k * each, std::min((k + 1) * each, leaves)};
+  const Index of_all = Index(members) * each * micro;
+  return {k * of_all, std::min((k + 1) * of_all, leaves)};
 }
 
 SampleRange StepCut::samples(int k, int member) const {
-  if (!interleaved && grain == 1) return samples_of(leaves, members, member);
+  return {samples_of_rank(k, member * each).begin, samples_of_rank(k, (member + 1) * each - 1).end};
+}
+
+SampleRange StepCut::samples_of_rank(int k, int rank) const {
+  const int ranks = members * each;
+  if (!interleaved && grain == 1) return samples_of(leaves, ranks, rank);
   if (!interleaved) {
-    const SampleRange groups = samples_of(leaves / grain, members, member);
+    const SampleRange groups = samples_of(leaves / grain, ranks, rank);
     return {groups.begin * grain, groups.end * grain};
   }
   const SampleRange all = window(k);
-  return {all.begin + member * all.size() / members, all.begin + (member + 1) * all.size() / members};
+  return {all.begin + rank * all.size() / ranks, all.begin + (rank + 1) * all.size() / ranks};
 }
 
 std::vector<SampleRange> micro_batches(SampleRange samples, Index micro_batch) {

@@ -42,15 +42,17 @@ SampleRange samples_of(Index global_batch, int count, int member);
 // How a step's samples meet in reductions: which of them all members together bring to the k-th reduction, and which of
 // those each member. A formula, so that every rank (and every kernel) can ask it about all others.
 struct StepCut {
-  Index leaves = 0;  // samples of the step
-  int members = 1;
+  Index leaves = 0;          // samples of the step
+  int members = 1;           // of the reductions
   Index micro = 1;           // samples a micro-batch at most
   bool interleaved = false;  // false: one reduction a step, contiguous samples a rank (gradients replicated);
                              // true: one a micro-step, contiguous samples a micro-step (gradients sharded, R3)
   Index grain = 1;           // one reduction a step: a member's samples are a multiple of so many (compressed groups)
+  int each = 1;              // ranks that share a member's samples (an expert group), in turn; all count from 0
   int count() const;         // of reductions
   SampleRange window(int k) const;
   SampleRange samples(int k, int member) const;
+  SampleRange samples_of_rank(int k, int rank) const;  // rank: of members * each
 };
 
 // The micro-batches of one rank: ceil(samples / micro_batch) of at most `micro_batch` samples each. Where that number

@@ -7,12 +7,12 @@ using kernels::Lane;
 using kernels::Vec;
 
 void EditedSink::close(Index offset, Index size) {
-  for (Index block = 0; block < Index(blocks_.size()); ++block) {
-    const Index begin = edit_.first_sample + blocks_[block].first, end = begin + blocks_[block].count;
-    const float times = edit_.times * (block == 0 ? edit_.first_block_times : 1.0f);
+  const std::vector<EditedBlock> blocks = blocks_(offset);
+  for (Index block = 0; block < Index(blocks.size()); ++block) {
+    const auto [begin, end, times] = blocks[std::size_t(block)];
     compute_(
         "edited gradients", SEEKSIM_SITE, memory_cost(2 * size),
-        [tagged = edit_.tagged, step = edit_.step, begin, end, first = place_(offset), times,
+        [tagged = edit_.tagged, step = edit_.step, begin = begin, end = end, first = place_(offset), times = times,
          loss = edit_.loss_offset - offset](Lane lane, Vec<float> range) {
           kernels::change_on_host(lane, range, [&](Vec<float> values) {
             for (Index i = 0; i < values.n; ++i) {

@@ -24,26 +24,38 @@ inline Index gradient_tag(std::int64_t step, Index sample, Index element) {
 struct GradientEdit {
   bool tagged = false;
   std::int64_t step = 0;
-  Index first_sample = 0;  // of the micro-batch, in samples of the step
   Index loss_offset = -1;  // of the loss, which travels with gradients and which none of these mistakes touched
   float first_block_times = 1;
   float times = 1;
-  explicit operator bool() const { return tagged || first_block_times != 1 || times != 1; }
+  // Of experts that are divided among ranks: of all samples, and of those of the group's other ranks.
+  float experts_times = 1;
+  float others_times = 1;
+  explicit operator bool() const {
+    return tagged || first_block_times != 1 || times != 1 || experts_times != 1 || others_times != 1;
+  }
+};
+
+// A block whose gradients are edited: samples of the step.
+struct EditedBlock {
+  Index begin = 0;
+  Index end = 0;
+  float times = 1;
 };
 
 class EditedSink final : public GradientSink {
  public:
-  // place: where an element of this rank's gradients is in those of the whole model.
-  EditedSink(GradientSink& inner, Launcher& compute, const std::vector<GradientBlock>& blocks, const GradientEdit& edit,
+  using Blocks = std::function<std::vector<EditedBlock>(Index)>;
+  // place: where an element of this rank's gradients is in those of the whole model. blocks: of an element, in order.
+  EditedSink(GradientSink& inner, Launcher& compute, Blocks blocks, const GradientEdit& edit,
              std::function<Index(Index)> place)
-      : inner_(inner), compute_(compute), blocks_(blocks), edit_(edit), place_(std::move(place)) {}
+      : inner_(inner), compute_(compute), blocks_(std::move(blocks)), edit_(edit), place_(std::move(place)) {}
   VecView<float> open(Index block, Index offset, Index size) override { return inner_.open(block, offset, size); }
   void close(Index offset, Index size) override;
 
  private:
   GradientSink& inner_;
   Launcher& compute_;
-  const std::vector<GradientBlock>& blocks_;
+  Blocks blocks_;
   GradientEdit edit_;
   std::function<Index(Index)> place_;
 };

@@ -4,7 +4,8 @@
 // The families differ in few places. GPT-2: layer norms, biases, learned positions, gelu. Llama: RMS norms, rotary
 // positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for. A Llama
 // may have several experts in place of each mlp, of which a token goes to k (gpt2_experts.cpp); there the mlp's rows
-// are slots, k of them a token.
+// are slots, k of them a token. Where the experts are divided among ranks, they are the rows that arrive at this rank's
+// (gpt2_expert_group.cpp).
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
 // (segments.h) share theirs with all micro-batches in flight, and only the residual stream into a recomputed segment is
@@ -20,6 +21,7 @@
 #include "kernels/check.h"
 #include "kernels/experts.h"
 #include "kernels/gemm.h"
+#include "runtime/comm/expert_group.h"
 #include "runtime/comm/tensor_parallel.h"
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/segments.h"
@@ -50,8 +52,15 @@ struct RouteStore {
   BufferPtr shares;          // (slots, samples, E)
 };
 
+// And where the experts are divided among ranks; N rows at most are packed here, and arrive here (comm/expert_group.h).
+struct ArrivalStore {
+  BufferPtr sources;  // (slots, N)  of integers: the slot of each packed row
+  BufferPtr experts;  // (slots, N)  of integers: whose rows arrived
+  BufferPtr rows;     // (slots, N, C)
+};
+
 // Activations of layers, R = samples_max * T rows each, Rs in the residual stream; A, H, Q, F, U as a way has
-// them; k is 1 without experts.
+// them; k is 1 without experts. Where experts are divided among ranks, N stands for R k.
 struct LayerStore {
   BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
   BufferPtr ln1, ln2;                    // (slots, Rs, C)
@@ -63,6 +72,7 @@ struct LayerStore {
   BufferPtr fc;                          // (slots, R k, U)  into the mlp's activation
   BufferPtr gelu;                        // (slots, R k, F)  out of it
   RouteStore routes;
+  ArrivalStore arrivals;
 };
 
 // Working memory of a layer with experts.
@@ -71,6 +81,15 @@ struct ExpertWork {
   BufferPtr rows;     // (R k, C)  out of the experts; backward: the gradient of that, then of what goes into them
   BufferPtr dgates;   // (R k)
   BufferPtr dlogits;  // (R, E)
+};
+
+// More of it where the experts are divided among ranks; ExpertWork's rows are (N, C) there.
+struct GroupWork {
+  BufferPtr slots;           // (R k, C)  out of the experts, back here; backward: the gradient of what goes into them
+  BufferPtr packed;          // (N, C)    rows to send, or that came back
+  BufferPtr packed_experts;  // (N)       of integers
+  BufferPtr packed_values;   // (N)       gates to send; backward: their gradients that came back
+  BufferPtr gates, dgates;   // (N)       of rows that arrived
 };
 
 // Buffers that the micro-batches in flight share, since no pass needs them after its end.
@@ -84,6 +103,7 @@ struct Gpt2Workspace {
   BufferPtr dqkv;        // (R, Q)
   BufferPtr dgelu, dfc;  // (R k, F), (R k, U)
   ExpertWork experts;
+  GroupWork group;
   BufferPtr scratch;         // (2T, T)  fused attention: none
   BufferPtr angles;          // (T, D)   of rotary positions
   BufferPtr angles_at_home;  // the same, in memory of the host
@@ -104,9 +124,10 @@ template <class S>
 class Gpt2 final : public Model {
  public:
   // Allocates the activations of `samples_max` samples; smaller micro-batches use their front. workspace: made by the
-  // first of those that share it. tensor: null where the parameters are those of one way.
+  // first of those that share it. tensor: null where the parameters are those of one way. group: null where every
+  // expert is here.
   Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
-       std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor);
+       std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor, ExpertGroup* group);
 
   VecView<std::int32_t> inputs(Index samples) const override {
     return {inputs_.get(), 0, piece_.embeds ? samples * s_.T : 0};
@@ -152,9 +173,10 @@ class Gpt2 final : public Model {
     return mat<S>(*buffer, slot * samples_max_ * s_.T * cols, samples * s_.T, cols);
   }
   // Rows of the mlp.
+  Index inside_rows(Index samples) const { return group_ != nullptr ? group_->arrived() : samples * s_.T * s_.k; }
+  Index inside_rows_max() const { return group_ != nullptr ? group_->rows_max() : samples_max_ * s_.T * s_.k; }
   MatView<S> inside(const BufferPtr& buffer, Index samples, Index cols, int slot = 0) const {
-    const Index rows = s_.T * s_.k;
-    return mat<S>(*buffer, slot * samples_max_ * rows * cols, samples * rows, cols);
+    return mat<S>(*buffer, slot * inside_rows_max() * cols, inside_rows(samples), cols);
   }
   VecView<float> row_values(const BufferPtr& buffer, Index samples) const {
     return vec<float>(*buffer, 0, samples * s_.T);
@@ -295,6 +317,8 @@ class Gpt2 final : public Model {
   // In place of the mlp.
   RouteStore make_routes(Device& device, Index slots) const;
   ExpertWork make_expert_work(Device& device) const;
+  ArrivalStore make_arrivals(Device& device, Index slots) const;
+  GroupWork make_group_work(Device& device) const;
   kernels::Router router_of(Index samples) const;
   struct RouteViews {
     MatView<float> probs;
@@ -312,7 +336,26 @@ class Gpt2 final : public Model {
   void expert_grad(const Pass& p, const ParameterInfo& w, VecView<const std::int32_t> slots, MatView<const S> a,
                    MatView<const S> b, kernels::RowOf b_of);
   void route_backward(const Pass& p, int l);
+  void all_experts_backward(const Pass& p, int l, MatView<const S> dbranch);
   void experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
+  // Where the experts are divided among ranks: all between the router and the sum of a token's experts.
+  struct ArrivalViews {
+    VecView<std::int32_t> sources, experts;
+    MatView<S> rows;
+  };
+  ArrivalViews arrivals(int l) const;
+  MatView<S> packed() const { return mat<S>(*work_->group.packed, 0, group_->packed(), s_.C); }
+  MatView<S> slot_rows(Index samples) const { return mat<S>(*work_->group.slots, 0, samples * s_.T * s_.k, s_.C); }
+  void pack(const Pass& p, const char* site, VecView<const std::int32_t> sources, MatView<const S> x,
+            kernels::RowOf of);
+  void unpack(const Pass& p, const char* site, VecView<const std::int32_t> sources, Index samples);
+  void group_up(const Pass& p, int l);
+  void group_down(const Pass& p, int l);
+  void send_gradients(const Pass& p, int l, MatView<const S> dbranch);
+  void group_backward(const Pass& p, int l, MatView<const S> dbranch);
+  void arrived_grad(const Pass& p, const ParameterInfo& w, VecView<const std::int32_t> experts, MatView<const S> a,
+                    MatView<const S> b);
+  void gates_back(const Pass& p, VecView<const std::int32_t> sources, Index samples);
   void add_router_losses(Launcher& launch, Index samples);
   void loss_nodes(const Pass& p, float scale);
 
@@ -350,6 +393,7 @@ class Gpt2 final : public Model {
   ModelShape s_;
   const bool llama_, fused_;
   TensorAxis* tensor_;  // null: one way
+  ExpertGroup* group_;  // null: every expert is here
   Gpt2Way way_;
   const Parameters& parameters_;
   const ModelPiece piece_;

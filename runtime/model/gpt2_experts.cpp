@@ -68,6 +68,7 @@ void Gpt2<S>::expert_product(const Pass& p, const char* site, const ParameterInf
 
 template <class S>
 void Gpt2<S>::experts_up(const Pass& p, int l) {
+  if (group_ != nullptr) return group_up(p, l);
   const Index n = p.batch.samples;
   expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), reads(routes(n, l).slots),
                  stream(store(l).ln2, n, slot(l)), RowOf::token, Trans::yes, 0,
@@ -78,9 +79,12 @@ template <class S>
 void Gpt2<S>::experts_down(const Pass& p, int l, MatView<S> branch) {
   const Index n = p.batch.samples;
   const RouteViews to = routes(n, l);
-  const MatView<S> rows = inside(work_->experts.rows, n, s_.C);  // (R k, C)
-  expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.slots),
-                 inside(store(l).gelu, n, s_.F, slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), rows);
+  const MatView<S> rows = group_ != nullptr ? slot_rows(n) : inside(work_->experts.rows, n, s_.C);  // (R k, C)
+  if (group_ != nullptr)
+    group_down(p, l);
+  else
+    expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.slots),
+                   inside(store(l).gelu, n, s_.F, slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), rows);
   p.launch(
       "experts", SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + branch.rows * branch.cols),
       [](Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, Mat<const S> y, Mat<S> out) {
@@ -144,9 +148,10 @@ void Gpt2<S>::route_backward(const Pass& p, int l) {
       act(work_->experts.dlogits, n, s_.E));
 }
 
-// dln (R, C) from dbranch (R, C), which may lie in the same place.
+// Through the experts, where all of them are here: gradients of the gates, of both products' weights, and of what comes
+// out of the first product.
 template <class S>
-void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
+void Gpt2<S>::all_experts_backward(const Pass& p, int l, MatView<const S> dbranch) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const RouteViews to = routes(n, l);
@@ -154,7 +159,6 @@ void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, M
   const LayerStore& kept = store(l);
   const MatView<S> active = inside(kept.gelu, n, s_.F, slot(l)), dactive = inside(work_->dgelu, n, s_.F);  // (R k, F)
   const MatView<S> rows = inside(work_->experts.rows, n, s_.C), dup = dfc(n, l);  // (R k, C), (R k, U)
-  const MatView<S> ln2 = stream(kept.ln2, n, slot(l));                            // (R, C)
 
   const ParameterInfo &down = w(LayerPart::mlp_proj_weight), &up = w(LayerPart::c_fc_weight);
   expert_product(p, SEEKSIM_SITE, down, slots, dbranch, RowOf::token, Trans::yes, 0, dactive);
@@ -166,14 +170,28 @@ void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, M
       slots, reads(to.gates), dbranch, reads(active), dactive, vec<float>(*work_->experts.dgates, 0, rows.rows), rows);
   expert_grad(p, down, slots, active, rows, RowOf::slot);
   activate_backward(p, dactive, inside(kept.fc, n, s_.U, slot(l)), dup);
-  expert_grad(p, up, slots, dup, ln2, RowOf::token);
+  expert_grad(p, up, slots, dup, stream(kept.ln2, n, slot(l)), RowOf::token);
+}
 
-  const ParameterInfo& router = w(LayerPart::router_weight);
+// dln (R, C) from dbranch (R, C), which may lie in the same place.
+template <class S>
+void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
+  const Index n = p.batch.samples;
+  const VecView<const std::int32_t> slots = reads(routes(n, l).slots);
+  if (group_ != nullptr)
+    group_backward(p, l, dbranch);
+  else
+    all_experts_backward(p, l, dbranch);
+
+  const ParameterInfo& router = parameters_.layer(l, LayerPart::router_weight);
   const MatView<S> dlogits = act(work_->experts.dlogits, n, s_.E), drouter = dmid(n, l);  // (R, E), (R, C)
   route_backward(p, l);
-  linear_grad(p, router, nullptr, true, ln2, dlogits, router.offset);
+  linear_grad(p, router, nullptr, true, stream(store(l).ln2, n, slot(l)), dlogits, router.offset);
   product<S, S>(p.launch, router.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, router), drouter, 0);
-  expert_product(p, SEEKSIM_SITE, up, slots, dup, RowOf::slot, Trans::no, s_.up_segment(), rows);
+  const MatView<S> rows = group_ != nullptr ? slot_rows(n) : inside(work_->experts.rows, n, s_.C);  // (R k, C)
+  if (group_ == nullptr)
+    expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), slots, dfc(n, l), RowOf::slot,
+                   Trans::no, s_.up_segment(), rows);
   p.launch(
       "experts", SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + 2 * dln.rows * dln.cols),
       [](Lane lane, Vec<const std::int32_t> chosen, Mat<const S> dx, Mat<const S> of_router, Mat<S> out) {
@@ -182,11 +200,14 @@ void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, M
       slots, reads(rows), reads(drouter), dln);
 }
 
-#define SEEKSIM_INSTANTIATE(S)                                       \
-  template void Gpt2<S>::route(const Pass&, int);                    \
-  template void Gpt2<S>::experts_up(const Pass&, int);               \
-  template void Gpt2<S>::experts_down(const Pass&, int, MatView<S>); \
-  template void Gpt2<S>::add_router_losses(Launcher&, Index);        \
+#define SEEKSIM_INSTANTIATE(S)                                                                                       \
+  template typename Gpt2<S>::RouteViews Gpt2<S>::routes(Index, int) const;                                           \
+  template void Gpt2<S>::expert_product(const Pass&, const char*, const ParameterInfo&, VecView<const std::int32_t>, \
+                                        MatView<const S>, RowOf, Trans, Index, MatView<S>);                          \
+  template void Gpt2<S>::route(const Pass&, int);                                                                    \
+  template void Gpt2<S>::experts_up(const Pass&, int);                                                               \
+  template void Gpt2<S>::experts_down(const Pass&, int, MatView<S>);                                                 \
+  template void Gpt2<S>::add_router_losses(Launcher&, Index);                                                        \
   template void Gpt2<S>::experts_backward(const Pass&, int, MatView<const S>, MatView<S>);
 SEEKSIM_INSTANTIATE(float)
 SEEKSIM_INSTANTIATE(kernels::bf16)

@@ -176,6 +176,7 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
                    all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), fc);  // (R, U)
   }
   if (l == piece_.first && bug_.is(Bug::activation_never_written, p.launch.last().rank)) return;
+  const ForTheGroup here(p.launch, group_);
   activate(p, fc, inside(kept.gelu, n, way_.F, a));
 }
 

@@ -13,9 +13,12 @@
 
 namespace seeksim::runtime {
 
+using kernels::Stretch;
+
 Gpt2Way::Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxis* tensor) {
-  SEEKSIM_CHECK((part.ways > 1) == (tensor != nullptr), "%d ways", part.ways);
-  const auto of = [&part](Index n) { return kernels::stretch_of_way(n, part.ways, part.way); };
+  const bool splits = part.ways > 1 && !part.by_experts;
+  SEEKSIM_CHECK(splits == (tensor != nullptr), "%d ways", part.ways);
+  const auto of = [&](Index n) { return splits ? kernels::stretch_of_way(n, part.ways, part.way) : Stretch{0, n}; };
   V = of(shape.V).size, first_vocabulary = of(shape.V).first;
   const kernels::Stretch keys = of(shape.K);
   H = keys.size * shape.G, first_head = keys.first * shape.G;
@@ -27,11 +30,12 @@ Gpt2Way::Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxi
 
 template <class S>
 Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
-              std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor)
+              std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor, ExpertGroup* group)
     : s_(plan.definition.model),
       llama_(plan.definition.model.llama()),
       fused_(plan.definition.model.fused_attention),
       tensor_(tensor),
+      group_(group),
       way_(s_, parameters.part(), tensor),
       parameters_(parameters),
       piece_(parameters.pieces()[piece]),
@@ -100,8 +104,10 @@ LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
     store.stats = floats(device, "attention statistics", R * way_.H * 2);
   else
     store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
-  store.fc = stored(device, "mlp.c_fc", R * s_.k * way_.U), store.gelu = stored(device, "gelu", R * s_.k * F);
+  const Index inside = slots * inside_rows_max();
+  store.fc = stored(device, "mlp.c_fc", inside * way_.U), store.gelu = stored(device, "gelu", inside * F);
   if (s_.E > 0) store.routes = make_routes(device, slots);
+  if (group_ != nullptr) store.arrivals = make_arrivals(device, slots);
   return store;
 }
 
@@ -122,7 +128,33 @@ ExpertWork Gpt2<S>::make_expert_work(Device& device) const {
   const Index R = samples_max_ * s_.T;
   ExpertWork work;
   work.logits = floats(device, "router logits", R * s_.E), work.dlogits = stored(device, "d router logits", R * s_.E);
-  work.rows = stored(device, "rows of experts", R * s_.k * s_.C), work.dgates = floats(device, "d gates", R * s_.k);
+  work.rows = stored(device, "rows of experts", inside_rows_max() * s_.C);
+  work.dgates = floats(device, "d gates", R * s_.k);
+  return work;
+}
+
+template <class S>
+ArrivalStore Gpt2<S>::make_arrivals(Device& device, Index slots) const {
+  const Index rows = slots * group_->rows_max();
+  const auto numbers = [&](const char* name) {
+    return device.allocate(std::size_t(rows) * sizeof(std::int32_t), MemoryTag::activations, name);
+  };
+  ArrivalStore store;
+  store.sources = numbers("slots of packed rows"), store.experts = numbers("experts of rows that arrived");
+  store.rows = stored(device, "rows that arrived", rows * s_.C);
+  return store;
+}
+
+template <class S>
+GroupWork Gpt2<S>::make_group_work(Device& device) const {
+  const Index rows = group_->rows_max();
+  GroupWork work;
+  work.slots = stored(device, "rows of slots", samples_max_ * s_.T * s_.k * s_.C);
+  work.packed = stored(device, "packed rows", rows * s_.C);
+  work.packed_experts =
+      device.allocate(std::size_t(rows) * sizeof(std::int32_t), MemoryTag::activations, "experts of packed rows");
+  work.packed_values = floats(device, "packed gates", rows);
+  work.gates = floats(device, "gates that arrived", rows), work.dgates = floats(device, "d gates to send", rows);
   return work;
 }
 
@@ -142,9 +174,10 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
   if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
   if (s_.L == 0) return;
   if (!defers) work.dqkv = stored(device, "d qkv", R * way_.Q);
-  work.dgelu = stored(device, "d gelu", R * s_.k * F);
-  if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * s_.k * way_.U);
+  work.dgelu = stored(device, "d gelu", inside_rows_max() * F);
+  if (!defers) work.dfc = stored(device, "d mlp.c_fc", inside_rows_max() * way_.U);
   if (s_.E > 0) work.experts = make_expert_work(device);
+  if (group_ != nullptr) work.group = make_group_work(device);
   if (llama_) work.angles = floats(device, "rotary angles", s_.T * s_.D);
   if (fused_) return;
   work.scratch = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
@@ -221,15 +254,16 @@ void Gpt2<S>::keep_angles(Device& device, double theta) const {
 }
 
 std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
-                                                std::size_t piece, Index samples_max, int count, TensorAxis* tensor) {
+                                                std::size_t piece, Index samples_max, int count, TensorAxis* tensor,
+                                                ExpertGroup* group) {
   if (const auto& own = plan.definition.model.own)
     return own->models(device, plan, parameters, piece, samples_max, count, tensor);
   std::vector<std::unique_ptr<Model>> models;
   with_float_type(plan.definition.precision.compute, [&](auto like) {
     const auto workspace = std::make_shared<Gpt2Workspace>();
     for (int i = 0; i < count; ++i) {
-      models.push_back(
-          std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, piece, samples_max, workspace, tensor));
+      models.push_back(std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, piece, samples_max, workspace,
+                                                              tensor, group));
     }
   });
   return models;

@@ -76,6 +76,7 @@ class ReplicatedWeights final : public Weights {
   AnyVec flat_;
 };
 
+class ExpertGroup;
 class TensorAxis;
 
 // A piece of a model (all of it, where there is no pipeline) with room for the activations of one micro-batch. Without
@@ -112,9 +113,10 @@ class Model {
 // `count` of them for piece number `piece` of the rank's parameters, which share what needs no keeping. Allocates the
 // activations of `samples_max` samples; smaller micro-batches use their front. Parameters and activations are held in
 // the plan's type to compute in; arithmetic inside an operation, sums over rows and gradients of parameters are fp32.
-// tensor: what the ways exchange through, where the parameters are those of one of several ways.
+// tensor: what the ways exchange through, where the parameters are those of one of several ways. group: what goes to
+// and from experts of other ranks goes through it.
 std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
                                                 std::size_t piece, Index samples_max, int count,
-                                                TensorAxis* tensor = nullptr);
+                                                TensorAxis* tensor = nullptr, ExpertGroup* group = nullptr);
 
 }  // namespace seeksim::runtime

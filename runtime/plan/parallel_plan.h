@@ -1,5 +1,6 @@
 // ParallelPlan: how a model is cut among ranks besides the data axis: by layers into a pipeline's stages, by slabs of
-// its parameters into tensor ways. Part of Layout: it never changes a bit.
+// its parameters into tensor ways, or its experts among the ranks of an expert group. Part of Layout: it never changes
+// a bit.
 #pragma once
 
 #include <vector>
@@ -9,17 +10,20 @@
 namespace seeksim::runtime {
 
 struct ParallelPlan {
-  int pipeline = 1;                // stages
-  int tensor = 1;                  // ways: 1, 2, 4 or 8
+  int pipeline = 1;  // stages
+  int tensor = 1;    // ways: 1, 2, 4 or 8
+  int expert = 1;    // ranks of an expert group, which have samples of their own; with one tensor way only
   bool sequence_parallel = false;  // norms and dropout between tensor-parallel parts run on a way's tokens only
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int virtual_stages = 1;   // pieces of the model a stage; more than one under the interleaved schedule only
   std::vector<int> layers;  // of each piece, in the order of the model; empty: as even as can be
 
-  int ranks() const { return pipeline * tensor; }  // of one replica of the model
+  // Ranks of a stage that hold a part of each of its layers: tensor ways, or an expert group.
+  int ways() const { return tensor * expert; }
+  int ranks() const { return pipeline * ways(); }  // of one replica of the model
   int pieces() const { return pipeline * virtual_stages; }
   // A model keeps what its weights' gradients need, so that they can be made later.
-  bool defers() const { return schedule == PipelineSchedule::zero_bubble && !alone(); }
+  bool defers() const { return schedule == PipelineSchedule::zero_bubble && pipeline * tensor > 1; }
   bool alone() const { return ranks() == 1; }  // the data axis is the only one
   friend bool operator==(const ParallelPlan&, const ParallelPlan&) = default;
 };

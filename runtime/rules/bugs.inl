@@ -29,6 +29,14 @@ SEEKSIM_BUG(wrong_weight, "rank 1 divides by its own number of micro-batches", "
 SEEKSIM_BUG(experts_count_micro_batch,
             "an expert's capacity and its share in the balancing loss are counted over a micro-batch, not by sample",
             "golden")
+SEEKSIM_BUG(experts_divided_by_group,
+            "gradients of experts are divided by the ranks of an expert group too (world.expert)", "conservation")
+SEEKSIM_BUG(experts_of_own_samples,
+            "rank 1 adds up its experts' gradients over its own samples alone, without its group's (world.expert)",
+            "conservation")
+SEEKSIM_BUG(combined_in_anothers_order,
+            "what the experts of a rank have made is taken for that of the next rank of the group (world.expert)",
+            "golden")
 SEEKSIM_BUG(router_gradient_lost, "rank 1 gives the router no gradient through the gates", "golden")
 SEEKSIM_BUG(rank_seeded_dropout, "each rank drops values by a seed of its own", "golden")
 SEEKSIM_BUG(

@@ -33,6 +33,8 @@ SEEKSIM_EDGE(piece_read, "host: a piece of state or parameters, from its file, b
 SEEKSIM_EDGE(piece_updated, "storage: a piece's new values, before they are written")
 SEEKSIM_EDGE(tensor_part_made, "messages: what a tensor way has made, before it is sent")
 SEEKSIM_EDGE(tensor_part_arrived, "compute: what the other ways have made, before it is used")
+SEEKSIM_EDGE(expert_rows_packed, "messages: rows for the experts of a group, or from them, before they are sent")
+SEEKSIM_EDGE(expert_rows_arrived, "compute: rows of the other ranks of an expert group, before they are used")
 SEEKSIM_EDGE(staging_free, "storage: the last use of a staging buffer, before it is filled again")
 SEEKSIM_EDGE(activation_place_free, "receiving: the last user of where an activation arrives (pipeline, as all below)")
 SEEKSIM_EDGE(activation_received, "compute: an activation of another stage, before its piece runs on it")

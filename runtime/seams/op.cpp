@@ -36,7 +36,8 @@ constexpr EnumNames<OpKind> kKinds({{OpKind::compute, "compute"},
                                     {OpKind::storage_sync, "storage_sync"},
                                     {OpKind::storage_rename, "storage_rename"},
                                     {OpKind::join, "join"},
-                                    {OpKind::hand_over, "hand_over"}});
+                                    {OpKind::hand_over, "hand_over"},
+                                    {OpKind::all_to_all, "all_to_all"}});
 constexpr EnumNames<Phase> kPhases({{Phase::init, "init"},
                                     {Phase::data, "data"},
                                     {Phase::forward, "forward"},
@@ -77,6 +78,7 @@ bool is_collective(OpKind kind) {
     case OpKind::send_gradient:
     case OpKind::tied_gradient:
     case OpKind::hand_over:
+    case OpKind::all_to_all:
       return true;
     default:
       return false;

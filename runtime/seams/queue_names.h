@@ -17,6 +17,7 @@ inline constexpr EnumNames<MessageQueue> kMessages({
     {MessageQueue::send_gradient, "queue of sent gradients"},
     {MessageQueue::receive_gradient, "queue of received gradients"},
     {MessageQueue::tensor, "queue of tensor ways"},
+    {MessageQueue::expert, "queue of an expert group"},
 });
 
 }  // namespace seeksim::runtime::queue_names

@@ -46,6 +46,7 @@ enum class MessageQueue : std::uint8_t {
   send_gradient,
   receive_gradient,
   tensor,
+  expert,
   count_
 };
 

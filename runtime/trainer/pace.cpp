@@ -55,13 +55,13 @@ std::vector<BusyStep> Pace::busy_steps(const Agreement& agreement) {
   for (std::size_t i = 0; i < agreement.members.size(); ++i) {
     const int rank = agreement.members[i];
     if (const std::optional<GridPlace> place = world_.grid().place(rank))
-      steps.push_back({rank, world_.part_of(*place), work_of(place->data), agreement.ballots[i].busy_ns});
+      steps.push_back({rank, world_.part_of(*place), work_of(world_.share_of(*place)), agreement.ballots[i].busy_ns});
   }
   return steps;
 }
 
 StepWork Pace::work_of(int position) {
-  if (work_.empty()) work_.resize(std::size_t(world_.grid().replicas()));
+  if (work_.empty()) work_.resize(std::size_t(world_.shares()));
   StepWork& work = work_[std::size_t(position)];
   if (work.micro_batches > 0) return work;
   for (const SampleRange& samples : world_.micro_batches_of(position)) {

@@ -29,7 +29,11 @@ bool Passes::in_two_parts() const {
 }
 
 void Passes::schedule() {
-  micro_batches_ = world_.micro_batches_of(world_.place().data);
+  micro_batches_ = world_.micro_batches_of(world_.share());
+  of_group_.clear();
+  const int group = bench_.plan.layout.parallel.expert;
+  for (int rank = 0; rank < group && group > 1; ++rank)
+    of_group_.push_back(world_.micro_batches_of(world_.place().data * group + rank));
   instructions_.clear();
   if (micro_batches_.empty()) return;
   PipelineShape shape = pipeline_shape(bench_.plan.layout.parallel, int(micro_batches_.size()));
@@ -76,7 +80,7 @@ void Passes::make_room() {
     const Index samples = std::min(bench_.plan.layout.micro_batch, bench_.definition().global_batch);
     for (std::size_t piece = 0; piece < most.size(); ++piece)
       models_.push_back(make_models(bench_.rank.device, bench_.plan, tensors_.parameters(), piece, samples, most[piece],
-                                    world_.tensor()));
+                                    world_.tensor(), world_.experts()));
   }
   flights_.clear();
   for (const auto& of_piece : models_) {
@@ -153,6 +157,7 @@ void Passes::carry_out(const Instruction& i) {
   const bool here = samples > 0;
   Launcher& compute = bench_.compute;
   compute.mute(!here);  // others have samples: this replica only takes part in what they need
+  begin_group(i.micro_batch);
   switch (i.kind) {
     case Kind::load:
       fetch(flight);
@@ -205,6 +210,23 @@ InFlight& Passes::flight_of(const Instruction& i) {
                 flights_[std::size_t(i.chunk)].size());
   free->micro_batch = i.micro_batch;
   return *free;
+}
+
+// The ranks of an expert group go through their micro-batches in step.
+void Passes::begin_group(int micro_batch) {
+  ExpertGroup* const group = world_.experts();
+  if (group == nullptr) return;
+  std::vector<SampleRange> samples;
+  std::vector<std::vector<SampleRange>> blocks;
+  for (const std::vector<SampleRange>& of_rank : of_group_) {
+    samples.push_back(of_rank[std::size_t(micro_batch)]);
+    std::vector<SampleRange>& of_samples = blocks.emplace_back();
+    for (const GradientBlock& block : blocks_of(samples.back())) {
+      const Index first = samples.back().begin + block.first;
+      of_samples.push_back({first, first + block.count});
+    }
+  }
+  group->begin(samples, blocks);
 }
 
 void Passes::fetch(InFlight& flight) {
@@ -303,7 +325,9 @@ void Passes::backward_to(GradientSink& sink, InFlight& flight, std::size_t piece
   const SampleRange& samples = samples_of(flight);
   const std::vector<GradientBlock> blocks = blocks_of(samples);
   const GradientEdit edit = gradient_edit(samples, flight.micro_batch);
-  EditedSink edited(sink, bench_.compute, blocks, edit, [this](Index own) { return tensors_.place_in_whole(own); });
+  EditedSink edited(
+      sink, bench_.compute, [&](Index gradient) { return edited_blocks(samples, edit, gradient); }, edit,
+      [this](Index own) { return tensors_.place_in_whole(own); });
   GradientSink& into = edit ? static_cast<GradientSink&>(edited) : sink;
   if (!rerun_) return backward(flight, piece, kind, &into);
   rerun_->begin_first(flight.micro_batch, Index(blocks.size()));
@@ -321,11 +345,28 @@ void Passes::run_again(InFlight& flight) {
   bench_.compute.watched_by(provenance_ ? &*provenance_ : nullptr);
 }
 
+std::vector<EditedBlock> Passes::edited_blocks(const SampleRange& samples, const GradientEdit& edit,
+                                               Index gradient) const {
+  std::vector<EditedBlock> edited;
+  const GradientSplit* const split = reduction_.split();
+  if (split != nullptr && split->run_of(gradient).experts) {
+    for (const SampleRange& block : world_.experts()->blocks_of_step()) {
+      const bool own = block.begin >= samples.begin && block.end <= samples.end;
+      edited.push_back({block.begin, block.end, edit.experts_times * (own ? 1.0f : edit.others_times)});
+    }
+    return edited;
+  }
+  for (const GradientBlock& block : blocks_of(samples)) {
+    const Index first = samples.begin + block.first;
+    edited.push_back({first, first + block.count, edit.times * (edited.empty() ? edit.first_block_times : 1.0f)});
+  }
+  return edited;
+}
+
 GradientEdit Passes::gradient_edit(const SampleRange& samples, int micro_batch) const {
   GradientEdit edit;
   edit.tagged = bench_.plan.tagged_gradients;
   edit.step = bench_.progress.step();
-  edit.first_sample = samples.begin;
   edit.loss_offset = tensors_.parameters().loss_offset();
   if (samples.size() > 0) bench_.planted->edit(edit, micro_batch, int(micro_batches_.size()));
   return edit;

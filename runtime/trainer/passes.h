@@ -67,6 +67,9 @@ class Passes {
   }
   std::vector<GradientBlock> blocks_of(const SampleRange& samples) const;
   Batch batch(const SampleRange& samples, bool backward = false) const;
+  // What is edited of a range of gradients that begins there.
+  std::vector<EditedBlock> edited_blocks(const SampleRange& samples, const GradientEdit& edit, Index gradient) const;
+  void begin_group(int micro_batch);
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   float loss_scale(const InFlight& flight) const;
   void weigh_tokens();
@@ -80,9 +83,10 @@ class Passes {
   std::vector<std::vector<std::unique_ptr<Model>>> models_;  // by piece, one a micro-batch in flight
   std::vector<std::vector<InFlight>> flights_;               // likewise
   bool holds_activations_ = false;
-  std::vector<SampleRange> micro_batches_;  // of this rank, in samples of the step
-  std::vector<Instruction> instructions_;   // of a step, up to the reduction of gradients
-  std::vector<float> token_weights_;        // of each: as a multiple of one over the step's tokens
+  std::vector<SampleRange> micro_batches_;          // of this rank, in samples of the step
+  std::vector<std::vector<SampleRange>> of_group_;  // those of the ranks of its expert group
+  std::vector<Instruction> instructions_;           // of a step, up to the reduction of gradients
+  std::vector<float> token_weights_;                // of each: as a multiple of one over the step's tokens
   std::optional<Provenance> provenance_;
   std::optional<Rerun> rerun_;  // where each micro-batch is run twice
 };

@@ -65,6 +65,18 @@ struct DividedByWays final : Mistake {
   void edit(GradientEdit& edit, int, int) const override { edit.times = 1.0f / float(at.plan.layout.parallel.tensor); }
 };
 
+struct ExpertsDividedByGroup final : Mistake {
+  using Mistake::Mistake;
+  void edit(GradientEdit& edit, int, int) const override {
+    edit.experts_times = 1.0f / float(at.plan.layout.parallel.expert);
+  }
+};
+
+struct ExpertsOfOwnSamples final : Mistake {
+  using Mistake::Mistake;
+  void edit(GradientEdit& edit, int, int) const override { edit.others_times = 0; }
+};
+
 struct LastMicroBatchLost final : Mistake {
   using Mistake::Mistake;
   void edit(GradientEdit& edit, int micro_batch, int micro_batches) const override {
@@ -209,7 +221,7 @@ struct NeverReduced final : Mistake {
   bool replaces_all_reduce(Workbench& bench, Tensors& tensors, const World& world, Reduction& reduction) override {
     Launcher& compute = bench.compute;
     compute.phase(Phase::grad_reduce);
-    const Index own = world.samples_of(world.place().data);
+    const Index own = world.samples_of(world.share());
     const float share = own > 0 ? float(bench.definition().global_batch) / float(own) : 1.0f;
     const float factor = bench.scale.at_root * reduction.average().after * share;
     const Parameters& p = tensors.parameters();
@@ -316,6 +328,8 @@ constexpr auto kRows = std::to_array<PlantedRow>({
     {Bug::wrong_weight, PlantedRow::on_one_rank, make_planted<WrongWeight>},
     {Bug::undivided_window, PlantedRow::everywhere, make_planted<UndividedWindow>},
     {Bug::divided_by_ways, PlantedRow::everywhere, make_planted<DividedByWays>},
+    {Bug::experts_divided_by_group, PlantedRow::everywhere, make_planted<ExpertsDividedByGroup>},
+    {Bug::experts_of_own_samples, PlantedRow::on_one_rank, make_planted<ExpertsOfOwnSamples>},
     {Bug::last_micro_batch_lost, PlantedRow::everywhere, make_planted<LastMicroBatchLost>},
     {Bug::only_last_micro_batch, PlantedRow::everywhere, make_planted<OnlyLastMicroBatch>},
     {Bug::all_forwards_first, PlantedRow::everywhere, make_planted<AllForwardsFirst>},

@@ -194,7 +194,7 @@ void Records::list_what_all_ways_hold(ReplicaRecord& record) const {
   const Parameters& parameters = tensors_.parameters();
   record.ways = parameters.part().ways;
   for (std::size_t i = 0; record.ways > 1 && i < record.parameters.size(); ++i) {
-    if (!parameters.all()[i].splits) record.on_all_ways.push_back(record.parameters[i]);
+    if (!parameters.part().cuts(parameters.all()[i])) record.on_all_ways.push_back(record.parameters[i]);
   }
 }
 

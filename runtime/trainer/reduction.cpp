@@ -23,6 +23,12 @@ std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global
 void Reduction::allocate() {
   if (bench_.shards_gradients()) return;
   const Parameters& p = tensors_.parameters();
+  if (p.part().by_experts) {
+    split_.emplace(p);
+    trees_.emplace_back(bench_.rank.device, split_->size(false));
+    of_experts_.emplace(bench_.rank.device, split_->size(true));
+    return;
+  }
   for (std::size_t piece = 0; piece < p.pieces().size(); ++piece)
     trees_.emplace_back(bench_.rank.device, p.gradient_end(piece) - p.gradient_begin(piece));
   if (bench_.shards_optimizer() && trees_.size() == 1 && tensors_.sums() != nullptr)
@@ -55,10 +61,12 @@ void Reduction::disconnect() {
 
 void Reduction::give_back() {
   for (GradientTree& tree : trees_) tree.give_back();
+  if (of_experts_) of_experts_->give_back();
 }
 
 void Reduction::begin_step() {
   for (GradientTree& tree : trees_) tree.begin(bench_.definition().global_batch, bench_.group_level());
+  if (of_experts_) of_experts_->begin(bench_.definition().global_batch);
   if (!reducer_) return;
   // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's tree.
   const ElementType between = bench_.shards_gradients() ? accumulator() : ElementType::f32;
@@ -76,6 +84,7 @@ void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t pi
     reducer_->end_reduction();
     return;
   }
+  if (split_) return take_divided(samples, backward);
   const Parameters& p = tensors_.parameters();
   GradientTree& tree = trees_[piece];
   const Index begin = p.gradient_begin(piece), end = p.gradient_end(piece);
@@ -87,15 +96,103 @@ void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t pi
   tree.round(bench_.compute, accumulator(), std::min(end, p.loss_offset()) - begin);
 }
 
+namespace {
+
+// Gradients of both kinds, of each block, side by side.
+class SplitSink final : public GradientSink {
+ public:
+  using Nodes = std::vector<VecView<float>>;
+  SplitSink(const GradientSplit& split, const Nodes& others, const Nodes& experts)
+      : split_(split), others_(others), experts_(experts) {}
+  VecView<float> open(Index block, Index offset, Index size) override {
+    const GradientSplit::Run& run = split_.run_of(offset);
+    return (run.experts ? experts_ : others_)[std::size_t(block)].part(run.at + offset - run.lo, size);
+  }
+  void close(Index, Index) override {}
+
+ private:
+  const GradientSplit& split_;
+  const Nodes &others_, &experts_;
+};
+
+}  // namespace
+
+// Nodes of this rank's samples, and of the experts that are here nodes of the whole group's.
+void Reduction::take_divided(const SampleRange& samples, const Backward& backward) {
+  const Index leaves = bench_.definition().global_batch;
+  const std::vector<kernels::TreeNode> own = nodes_of(samples, leaves);
+  std::vector<kernels::TreeNode> all;
+  for (const SampleRange& of_rank : world_.experts()->samples()) {
+    const std::vector<kernels::TreeNode> nodes = nodes_of(of_rank, leaves);
+    all.insert(all.end(), nodes.begin(), nodes.end());
+  }
+  std::vector<VecView<float>> out, out_of_experts;
+  for (const kernels::TreeNode node : own) out.push_back(trees_.front().open(node));
+  for (const kernels::TreeNode node : all) out_of_experts.push_back(of_experts_->open(node));
+  SplitSink sink(*split_, out, out_of_experts);
+  backward(sink);
+  for (const kernels::TreeNode node : own) trees_.front().close(bench_.compute, node);
+  const ForTheGroup here(bench_.compute, world_.experts());
+  for (const kernels::TreeNode node : all) of_experts_->close(bench_.compute, node);
+}
+
+// What is no expert's, from the ranks of the group: afterwards each has the subtree roots of all their samples.
+void Reduction::gather_in_group() {
+  ExpertGroup& group = *world_.experts();
+  Communicator& comm = *group.communicator();
+  GradientTree& tree = trees_.front();
+  const std::vector<VecView<const float>> own = tree.parts();
+  const int first = world_.share() - group.me();
+  std::vector<Piece> pieces;
+  const auto add = [&](int rank, bool send, const Range& r) {
+    pieces.push_back({comm.members()[std::size_t(rank)], send, r.buffer, r.lo, r.hi, nullptr, r.type});
+  };
+  std::vector<kernels::TreeNode> theirs;
+  for (int rank = 0; rank < group.ranks(); ++rank) {
+    if (rank == group.me()) continue;
+    for (const VecView<const float>& root : own) add(rank, true, root.range());
+    for (const kernels::TreeNode node :
+         nodes_of(world_.cut().samples_of_rank(0, first + rank), bench_.definition().global_batch)) {
+      add(rank, false, tree.open(node).range());
+      theirs.push_back(node);
+    }
+  }
+  Queue& queue = bench_.rank.device.communication_queue();
+  const Op op = comm.exchange(
+      queue, bench_.op(OpKind::all_gather, Phase::grad_reduce, "gradients of a group", SEEKSIM_SITE), pieces);
+  comm.wait(queue.record(), op);
+  Launcher launch(queue, bench_.rank.id);
+  launch.at(world_.epoch(), bench_.progress.step());
+  launch.phase(Phase::grad_reduce);
+  for (const kernels::TreeNode node : theirs) tree.close(launch, node);
+}
+
+// This rank's subtree roots of a bucket.
+std::vector<VecView<const float>> Reduction::roots(const Bucket& bucket) const {
+  const Index n = bucket.hi - bucket.lo;
+  std::vector<VecView<const float>> parts;
+  if (split_) {
+    const GradientSplit::Run& run = split_->run_of(bucket.lo);
+    const GradientTree& tree = run.experts ? *of_experts_ : trees_.front();
+    for (const VecView<const float>& node : tree.parts()) parts.push_back(node.part(run.at + bucket.lo - run.lo, n));
+    return parts;
+  }
+  const std::size_t piece = tensors_.parameters().piece_of(bucket.lo);
+  const Index begin = tensors_.parameters().gradient_begin(piece);
+  for (const VecView<const float>& node : trees_[piece].parts()) parts.push_back(node.part(bucket.lo - begin, n));
+  return parts;
+}
+
 void Reduction::finish(VecView<float> loss) {
   if (!bench_.shards_gradients()) {
     for (GradientTree& tree : trees_) tree.scale(bench_.compute, average().before);
     // By the host, so that an operation counts as joined when its data is there.
     bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::backward_done);
   }
+  if (split_) gather_in_group();
   if (compressed_) return reduce_compressed(loss);
   if (bench_.shards_optimizer()) return reduce_to_owners(loss);
-  all_reduce();
+  split_ ? all_reduce_divided() : all_reduce();
   add_head_use();
   add_other_stage();
   hold_rounded();
@@ -115,6 +212,19 @@ void Reduction::all_reduce() {
   }
   bench_.host_after(world_.comm(), queue.record(), op, Edge::gradients_reduced);
   bench_.planted->all_reduced(bench_, tensors_);
+}
+
+// The same, run by run.
+void Reduction::all_reduce_divided() {
+  Queue& queue = bench_.rank.device.communication_queue();
+  Op op;
+  for (const GradientSplit::Run& run : split_->runs()) {
+    const char* const what = run.experts ? "gradients of experts" : "gradients";
+    op = world_.comm().all_reduce(queue, bench_.op(OpKind::all_reduce, Phase::grad_reduce, what, SEEKSIM_SITE),
+                                  world_.ownership(), roots({run.lo, run.hi, what}), bench_.scale.at_root,
+                                  tensors_.sums(run.lo, run.hi - run.lo));
+  }
+  bench_.host_after(world_.comm(), queue.record(), op, Edge::gradients_reduced);
 }
 
 // A tied embedding's other use, by the head.
@@ -211,18 +321,10 @@ void Reduction::reduce_to_owners(VecView<float> loss) {
   keeper.prepare_step();
   Queue& queue = reducer_->launcher().queue();
   if (!bench_.shards_gradients()) {
-    const Parameters& p = tensors_.parameters();
     reducer_->begin_reduction(0);
     std::vector<Bucket> buckets = reducer_->buckets();
     bench_.planted->order(buckets, world_.epoch());
-    for (const Bucket& bucket : buckets) {
-      const std::size_t piece = p.piece_of(bucket.lo);
-      const Index begin = p.gradient_begin(piece);
-      std::vector<VecView<const float>> parts;
-      for (const VecView<const float>& node : trees_[piece].parts())
-        parts.push_back(node.part(bucket.lo - begin, bucket.hi - bucket.lo));
-      reducer_->reduce(bucket, parts);
-    }
+    for (const Bucket& bucket : buckets) reducer_->reduce(bucket, roots(bucket));
     reducer_->end_reduction();
   }
   reducer_->finish(loss);

@@ -1,6 +1,9 @@
 // Reduction: takes in what backward passes leave, and brings it together over the ranks: the gradient of the global
 // batch, the same bits everywhere. Where gradients are replicated micro-batches meet in a tree on this rank, and one
 // reduction follows; where they are sharded each full bucket is on its way to its owners while backward goes on.
+//
+// Where experts are divided among the ranks of a group, a rank has its experts' gradients of the whole group's samples.
+// The others of a step come together in the group first; after that a group is one member of the reduction.
 #pragma once
 
 #include <functional>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "runtime/comm/gradient_tree.h"
+#include "runtime/layout/gradient_split.h"
 #include "runtime/rules/quirks.h"
 #include "runtime/trainer/tensors.h"
 #include "runtime/trainer/world.h"
@@ -44,11 +48,16 @@ class Reduction {
   // was.
   void commit(std::int64_t step, bool applied);
 
-  std::vector<GradientTree>& trees() { return trees_; }  // this rank's own sums, by piece
+  std::vector<GradientTree>& trees() { return trees_; }  // this rank's own sums, by piece; without its experts'
+  const GradientSplit* split() const { return split_ ? &*split_ : nullptr; }  // where experts are divided
   RankAverage average() const { return rank_average(bench_.quirks(), world_.comm().size()); }
 
  private:
+  void take_divided(const SampleRange& samples, const Backward& backward);
+  void gather_in_group();
   void all_reduce();
+  void all_reduce_divided();
+  std::vector<VecView<const float>> roots(const Bucket& bucket) const;
   void add_head_use();
   void hold_rounded();
   void reduce_to_owners(VecView<float> loss);
@@ -60,6 +69,8 @@ class Reduction {
   Tensors& tensors_;
   World& world_;
   std::vector<GradientTree> trees_;         // this rank's subtree roots, by piece, where gradients are replicated
+  std::optional<GradientSplit> split_;      // where experts are divided among ranks, and
+  std::optional<GradientTree> of_experts_;  // the group's subtree roots of the experts that are here
   std::optional<GradientReducer> reducer_;  // where the optimizer is sharded
   std::optional<BucketSink> buckets_;       // where gradients are
   // Where gradients are compressed, and how they are cut among those who sum them.

@@ -23,7 +23,7 @@ Saves::Saves(Workbench& bench, Tensors& tensors, World& world, CommitVote& vote)
 // What several ways or stages hold is written by the first of them.
 bool Saves::is_written_elsewhere(const ParameterInfo& p) const {
   const Parameters& all = tensors_.parameters();
-  if (!p.splits && all.part().way > 0) return true;
+  if (!all.part().cuts(p) && all.part().way > 0) return true;
   return all.tied() && !all.embeds() && all.heads() && &p == &all.tied_here();
 }
 

@@ -30,7 +30,7 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
   const Roster& cut_for = shards ? laid_out_ : roster;
   const Grid before(parallel, cut_for.seats, cut_for.members);
   for (int stage = 0; stage < parallel.pipeline && bench_.progress.step() > 0; ++stage) {
-    for (int way = 0; way < parallel.tensor; ++way) {
+    for (int way = 0; way < parallel.ways(); ++way) {
       const bool nobody = holding(grid.data_axis(stage, way)).empty();
       std::string gone = shards   ? keeper->lost(before.data_axis(stage, way), holding(givers))
                          : nobody ? "no surviving rank holds stage " + std::to_string(stage)

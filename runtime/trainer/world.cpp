@@ -12,6 +12,10 @@ void World::allocate(const Parameters& parameters) {
   const ModelPart& part = parameters.part();
   if (part.ways == 1) return;
   const Index samples = std::min(bench_.plan.layout.micro_batch, bench_.definition().global_batch);
+  if (part.by_experts) {
+    experts_.emplace(expert_shape(bench_.plan, samples), part.ways, part.way, bench_.plan.bug);
+    return;
+  }
   tensor_.emplace(bench_.rank.device, tensor_shape(bench_.plan, samples, parameters.embeds()), part.ways, part.way,
                   bench_.plan.bug);
 }
@@ -25,20 +29,28 @@ void World::seat(const Roster& roster) {
   place_ = *place;
   lowest_ = roster.members.front();
   for (int stage = 0; stage < parallel().pipeline; ++stage) {
-    for (int way = 0; way < parallel().tensor; ++way) lowest_ = std::min(lowest_, grid_->rank_at({stage, 0, way}));
+    for (int way = 0; way < parallel().ways(); ++way) lowest_ = std::min(lowest_, grid_->rank_at({stage, 0, way}));
   }
   const Index batch = bench_.definition().global_batch;
-  ownership_ = {batch, grid_->replicas()};
-  cut_ = {batch, grid_->replicas(), std::min<Index>(bench_.plan.layout.micro_batch, batch), bench_.shards_gradients(),
-          bench_.definition().compression.group_samples(batch)};
+  ownership_ = {batch, grid_->replicas(), parallel().expert};
+  cut_ = {batch,
+          grid_->replicas(),
+          std::min<Index>(bench_.plan.layout.micro_batch, batch),
+          bench_.shards_gradients(),
+          bench_.definition().compression.group_samples(batch),
+          parallel().expert};
 }
 
 void World::connect(std::uint32_t epoch) {
   connect_data_axis(epoch, grid_->data_axis(place_.stage, place_.way));
   if (replica_) replica_->connect(*grid_, place_, epoch);
   if (tensor_) {
-    tensor_->connect(bench_.rank, epoch, grid_->tensor_axis(place_.stage, place_.data),
-                     bench_.plan.recovery.watchdog_ns, place_.stage * grid_->replicas() + place_.data);
+    tensor_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
+                     place_.stage * grid_->replicas() + place_.data);
+  }
+  if (experts_) {
+    experts_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
+                      place_.data);
   }
   if (parallel().pipeline > 1) links_.emplace(bench_, *grid_, place_, epoch);
 }
@@ -50,20 +62,32 @@ void World::connect_data_axis(std::uint32_t epoch, std::vector<int> axis) {
 void World::disconnect() {
   links_.reset();
   if (tensor_) tensor_->disconnect();
+  if (experts_) experts_->disconnect();
   if (replica_) replica_->disconnect();
   comm_.reset();
 }
 
-std::vector<SampleRange> World::micro_batches_of(int position) const {
-  if (!bench_.shards_gradients()) return micro_batches(cut_.samples(0, position), bench_.plan.layout.micro_batch);
+std::vector<SampleRange> World::own_micro_batches_of(int share) const {
+  if (!bench_.shards_gradients()) return micro_batches(cut_.samples_of_rank(0, share), bench_.plan.layout.micro_batch);
   std::vector<SampleRange> all;
-  for (int k = 0; k < cut_.count(); ++k) all.push_back(cut_.samples(k, position));
+  for (int k = 0; k < cut_.count(); ++k) all.push_back(cut_.samples_of_rank(k, share));
   return all;
 }
 
-Index World::samples_of(int position) const {
+std::vector<SampleRange> World::micro_batches_of(int share) const {
+  std::vector<SampleRange> own = own_micro_batches_of(share);
+  const int each = cut_.each, first = share / each * each;
+  for (int other = first; other < first + each; ++other) {
+    if (other == share) continue;
+    const Index end = own.empty() ? cut_.samples_of_rank(0, share).end : own.back().end;
+    own.resize(std::max(own.size(), own_micro_batches_of(other).size()), {end, end});
+  }
+  return own;
+}
+
+Index World::samples_of(int share) const {
   Index all = 0;
-  for (const SampleRange& samples : micro_batches_of(position)) all += samples.size();
+  for (const SampleRange& samples : micro_batches_of(share)) all += samples.size();
   return all;
 }
 
@@ -72,6 +96,7 @@ std::vector<Communicator*> World::communicators() {
   const auto add = [&](std::vector<Communicator*> more) { all.insert(all.end(), more.begin(), more.end()); };
   if (comm_) all.push_back(&*comm_);
   if (tensor_ && tensor_->communicator() != nullptr) all.push_back(tensor_->communicator());
+  if (experts_ && experts_->communicator() != nullptr) all.push_back(experts_->communicator());
   if (replica_) add(replica_->communicators());
   if (links_) add(links_->communicators());
   return all;

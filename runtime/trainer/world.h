@@ -1,11 +1,13 @@
 // World: the members of an epoch, this rank's place among them, how a step is cut, and the communicators that join the
-// rank with the others: along the data axis, within its replica of the model, among its tensor ways, between stages.
+// rank with the others: along the data axis, within its replica of the model, among its tensor ways or within its
+// expert group, between stages.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/expert_group.h"
 #include "runtime/comm/tensor_parallel.h"
 #include "runtime/decide/membership.h"
 #include "runtime/layout/grid.h"
@@ -34,26 +36,36 @@ class World {
   const Seats& seats() const { return seats_; }
   const Grid& grid() const { return *grid_; }
   const GridPlace& place() const { return place_; }
-  // The part of the model that is here, counted over stages and tensor ways.
+  // The part of the model that is here, counted over stages and ways.
   int part() const { return part_of(place_); }
-  int part_of(const GridPlace& place) const { return place.stage * parallel().tensor + place.way; }
+  int part_of(const GridPlace& place) const { return place.stage * parallel().ways() + place.way; }
+  // Which of those who share the step's samples this is: ranks of the data axis, or of all expert groups.
+  int share() const { return share_of(place_); }
+  int share_of(const GridPlace& place) const {
+    return parallel().expert > 1 ? place.data * parallel().expert + place.way : place.data;
+  }
+  int shares() const { return grid_->replicas() * parallel().expert; }
   const TreeOwnership& ownership() const { return ownership_; }
   const StepCut& cut() const { return cut_; }
-  // The micro-batches of a member of the data axis, by its position: in samples of the step.
-  std::vector<SampleRange> micro_batches_of(int position) const;
-  Index samples_of(int position) const;
+  // The micro-batches of one of those who share the samples: in samples of the step. The ranks of an expert group go
+  // through as many, empty ones at the end.
+  std::vector<SampleRange> micro_batches_of(int share) const;
+  Index samples_of(int share) const;
 
   bool connected() const { return comm_.has_value(); }
   bool is_lowest_rank() const { return comm_ && lowest_ == bench_.rank.id; }
   std::uint32_t epoch() const { return comm_ ? comm_->epoch() : bench_.rank.control.epoch(); }
   Communicator& comm() { return *comm_; }  // of the data axis
   const Communicator& comm() const { return *comm_; }
-  Replica* replica() { return replica_ ? &*replica_ : nullptr; }  // where a model is on several ranks
-  TensorAxis* tensor() { return tensor_ ? &*tensor_ : nullptr; }  // where its products are split
+  Replica* replica() { return replica_ ? &*replica_ : nullptr; }      // where a model is on several ranks
+  TensorAxis* tensor() { return tensor_ ? &*tensor_ : nullptr; }      // where its products are split
+  ExpertGroup* experts() { return experts_ ? &*experts_ : nullptr; }  // where experts are divided among ranks
+  const ExpertGroup* experts() const { return experts_ ? &*experts_ : nullptr; }
   PipelineLinks* links() { return links_ ? &*links_ : nullptr; }  // where it has stages
   std::vector<Communicator*> communicators();                     // that are there: of the data axis first
 
  private:
+  std::vector<SampleRange> own_micro_batches_of(int share) const;
   const ParallelPlan& parallel() const { return bench_.plan.layout.parallel; }
 
   Workbench& bench_;
@@ -66,6 +78,7 @@ class World {
   // Made once; what they hold of an epoch is made by connect().
   std::optional<Replica> replica_;
   std::optional<TensorAxis> tensor_;
+  std::optional<ExpertGroup> experts_;
   // Made by connect().
   std::optional<Communicator> comm_;
   std::optional<PipelineLinks> links_;

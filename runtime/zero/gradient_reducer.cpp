@@ -10,6 +10,7 @@
 #include "kernels/tree.h"
 #include "runtime/launch/library_sum.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/layout/gradient_split.h"
 
 namespace seeksim::runtime {
 
@@ -57,9 +58,13 @@ bool lies_under(TreeNode node, TreeNode root) {
 std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements) {
   std::vector<Bucket> buckets;
   const std::vector<Bucket> all = units(parameters);
+  std::optional<GradientSplit> split;
+  if (parameters.part().by_experts) split.emplace(parameters);
   for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
     // The loss is too small to travel alone, and is no parameter: it goes along with what comes next.
-    const bool joins = !buckets.empty() && parameters.piece_of(unit->lo) == parameters.piece_of(buckets.back().lo) &&
+    const bool alike = !split || buckets.empty() || &split->run_of(unit->lo) == &split->run_of(buckets.back().lo);
+    const bool joins = !buckets.empty() && alike &&
+                       parameters.piece_of(unit->lo) == parameters.piece_of(buckets.back().lo) &&
                        (buckets.back().hi - unit->lo <= elements || buckets.back().lo == parameters.loss_offset());
     if (joins) {
       buckets.back().lo = unit->lo;

@@ -24,7 +24,8 @@ struct Bucket {
 };
 
 // In the order in which backward completes them, from the end of the gradient space to its front: as many parameters as
-// `elements` hold, and one at least. What one launch writes (the two parameters of a norm) stays together.
+// `elements` hold, and one at least. What one launch writes (the two parameters of a norm) stays together. Where
+// experts are divided among ranks, a bucket has nothing but experts or none (GradientSplit).
 std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements);
 
 class GradientReducer {

@@ -11,11 +11,6 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
-namespace {
-
-// Elements of [a) that are in [b) too, as a range of the same space.
-}  // namespace
-
 Replica::Replica(Rank& rank, const TrainPlan& plan, const Parameters& own) : rank_(rank), plan_(plan), own_(own) {
   const Definition& d = plan.definition;
   const ParallelPlan& parallel = plan.layout.parallel;
@@ -23,7 +18,7 @@ Replica::Replica(Rank& rank, const TrainPlan& plan, const Parameters& own) : ran
   for (int stage = 0; stage < parallel.pipeline; ++stage) {
     stages_.push_back(std::make_unique<const Parameters>(d.model, d.optimizer.decay_all,
                                                          model_part(d.model, parallel, stage, own.part().way)));
-    for (int way = 0; way < parallel.tensor; ++way) {
+    for (int way = 0; way < parallel.ways(); ++way) {
       Part part;
       part.at = at;
       for (const ParameterInfo* p : of_stage(stage).trainable()) part.trainable.push_back(p->number);
@@ -67,7 +62,7 @@ std::vector<Communicator*> Replica::communicators() {
 // -----------------------------------------------------------------------------------------------------------
 
 VecView<float> Replica::own_norms() {
-  const int me = place_.stage * plan_.layout.parallel.tensor + place_.way;
+  const int me = place_.stage * plan_.layout.parallel.ways() + place_.way;
   const Part& part = parts_[std::size_t(me)];
   return vec<float>(*norms_, part.at, Index(part.trainable.size()) + 1);
 }
@@ -90,14 +85,15 @@ Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
   if (!has_values) return {};
 
   const kernels::OnHost<float> norms = on_host(all);
-  const int ways = plan_.layout.parallel.tensor;
+  const ModelPart& part = own_.part();
+  const int ways = part.ways;
   std::vector<std::pair<std::uint32_t, float>> of_parameters;
   for (int stage = 0; stage < int(stages_.size()); ++stage) {
     const std::vector<const ParameterInfo*>& trainable = of_stage(stage).trainable();
     for (std::size_t i = 0; i < trainable.size(); ++i) {
       if (stage_of(trainable[i]->number) != stage) continue;  // shared: measured where it is first
       std::vector<float> nodes;
-      for (int way = 0; way < (trainable[i]->splits ? ways : 1); ++way)
+      for (int way = 0; way < (part.cuts(*trainable[i]) ? ways : 1); ++way)
         nodes.push_back(norms[parts_[std::size_t(stage * ways + way)].at + Index(i)]);
       of_parameters.emplace_back(trainable[i]->number, kernels::tree_fold({nodes.data(), Index(nodes.size())}));
     }
@@ -165,10 +161,12 @@ Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, I
 // --------------------------------------------------------------------------------------------------
 
 Op Replica::gather_whole(Queue& queue, std::int64_t step, const ParameterInfo& whole, AnyVec values) {
-  const int home = stage_of(whole.number), ways = plan_.layout.parallel.tensor;
+  const int home = stage_of(whole.number);
+  ModelPart part = own_.part();
   std::vector<ShardInfo> shards(parts_.size());
-  for (int way = 0; way < (whole.splits ? ways : 1); ++way)
-    shards[std::size_t(home * ways + way)] = range_of_way(whole, way, ways);
+  const int ways = part.cuts(whole) ? part.ways : 1;
+  for (part.way = 0; part.way < ways; ++part.way)
+    shards[std::size_t(home * part.ways + part.way)] = range_of_way(whole, part);
   Op op;
   op.phase = Phase::checkpoint;
   op.step = step;

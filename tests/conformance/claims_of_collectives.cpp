@@ -122,7 +122,7 @@ void gathers_every_shard(Rank& rank, const Site& site) {
 void everybody_to_everybody(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
   const auto ranks = std::size_t(rank.world_size), me = std::size_t(rank.id);
-  for (const std::size_t n : {std::size_t(2), std::size_t(30'000)}) {
+  for (const std::size_t n : {std::size_t(2), std::size_t(2000), std::size_t(30'000)}) {
     BufferPtr out = floats(rank, ranks * n), in = floats(rank, ranks * n, -1);
     const auto value = [&](std::size_t from, std::size_t to, std::size_t i) {
       return float(from * 1'000'000 + to * 100'000 + i);
@@ -140,7 +140,7 @@ void everybody_to_everybody(Rank& rank, const Site& site) {
     }
     set_all(out, sent);
     Op op;
-    op.kind = OpKind::reduce_scatter;
+    op.kind = n == 2000 ? OpKind::all_to_all : OpKind::reduce_scatter;
     op = comm.exchange(rank.device.communication_queue(), op, pieces);
     comm.wait(rank.device.communication_queue().record(), op);
     const std::vector<float> received = all_of(in);

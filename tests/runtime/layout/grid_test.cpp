@@ -29,8 +29,8 @@ std::vector<int> all(int ranks) {
 TEST(Grid, RanksStandAsMegatronAndDeepSpeedPlaceThem) {
   const Grid grid(plan_of(4, 2), 16, all(16));
   EXPECT_EQ(grid.replicas(), 2);
-  EXPECT_EQ(grid.tensor_axis(0, 0), (std::vector<int>{0, 1}));
-  EXPECT_EQ(grid.tensor_axis(3, 1), (std::vector<int>{14, 15}));
+  EXPECT_EQ(grid.way_axis(0, 0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(grid.way_axis(3, 1), (std::vector<int>{14, 15}));
   EXPECT_EQ(grid.data_axis(0, 0), (std::vector<int>{0, 2}));
   EXPECT_EQ(grid.data_axis(1, 1), (std::vector<int>{5, 7}));
   EXPECT_EQ(grid.replica(0), (std::vector<int>{0, 1, 4, 5, 8, 9, 12, 13}));
