@@ -30,7 +30,8 @@ Mistake mistake_of(const Culprit& culprit, const Scenario& scenario) {
   if (op.kind == OpKind::storage_read || op.kind == OpKind::storage_write || op.phase == Phase::checkpoint ||
       op.phase == Phase::recovery || op.kind == OpKind::redistribute || op.kind == OpKind::hand_over)
     return Mistake::state;
-  if (op.kind == OpKind::send_activation || op.kind == OpKind::send_gradient) return Mistake::message;
+  if (op.kind == OpKind::send_activation || op.kind == OpKind::send_gradient || op.kind == OpKind::all_to_all)
+    return Mistake::message;
   if (op.kind == OpKind::publish || op.kind == OpKind::param_gather || op.phase == Phase::publish)
     return Mistake::publication;
   const bool over_ways =

@@ -35,13 +35,15 @@ SampleRange SampleMap::samples(int rank, std::uint32_t epoch, int micro_batch) c
   if (grid.replicas() == 0) return {};
   const std::optional<runtime::GridPlace> place = grid.place(rank);
   if (!place) return {};
+  const int group = layout.parallel.expert;  // ranks of an expert group have samples of their own
+  const int sharing = grid.replicas() * group, share = group > 1 ? place->data * group + place->way : place->data;
   const runtime::Index batch = scenario_.train.definition.global_batch;
   if (layout.zero.placement().gradients == runtime::Place::sharded) {
-    const runtime::StepCut cut{batch, grid.replicas(), std::min<runtime::Index>(layout.micro_batch, batch), true};
-    return micro_batch < cut.count() ? cut.samples(micro_batch, place->data) : SampleRange{};
+    const runtime::StepCut cut{batch, sharing, std::min<runtime::Index>(layout.micro_batch, batch), true};
+    return micro_batch < cut.count() ? cut.samples(micro_batch, share) : SampleRange{};
   }
   const std::vector<SampleRange> all =
-      runtime::micro_batches(runtime::samples_of(batch, grid.replicas(), place->data), layout.micro_batch);
+      runtime::micro_batches(runtime::samples_of(batch, sharing, share), layout.micro_batch);
   return std::size_t(micro_batch) < all.size() ? all[std::size_t(micro_batch)] : SampleRange{};
 }
 

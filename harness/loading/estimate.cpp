@@ -25,6 +25,17 @@ double weights_of_mlp(const runtime::ModelPlan& m) {
 double kept_of_mlp(const runtime::ModelPlan& m) {
   return m.experts.on() ? m.experts.per_token * (mlp_of(m) + m.width + 4) + 3.0 * m.experts.count : mlp_of(m);
 }
+// Where experts are divided: places for rows of a token that each rank of a group keeps for all of them, as a multiple
+// of its experts (runtime/comm/expert_group.h), and what a place holds beside the mlp's rows.
+double places_of(const runtime::ModelPlan& m, int group) {
+  const double own = double(m.experts.count) / group, capacity = double(m.experts.capacity(m.context)) / m.context;
+  const double all = std::min<double>(m.experts.per_token, own);
+  return group * (capacity > 0 ? std::min(all, capacity * own) : all);
+}
+double kept_of_group(const runtime::ModelPlan& m, int group) {
+  if (group == 1) return kept_of_mlp(m);
+  return places_of(m, group) * (mlp_of(m) + 3 * m.width + 8) + m.experts.per_token * m.width + 3.0 * m.experts.count;
+}
 
 double parameters_of(const runtime::ModelPlan& m) {
   const double v = m.vocab, t = m.context, c = m.width, l = m.layers;
@@ -96,13 +107,15 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
   // Stages and tensor ways share the parameters; a pipeline holds the activations of several micro-batches, each of a
   // stage's layers only.
-  const double share = 1.0 / scenario.train.layout.parallel.ranks();
+  const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  const double experts = l * c * weights_of_mlp(d.model) / estimate.parameters;  // of the parameters
+  const double share = parallel.expert > 1 ? 1 - experts + experts / parallel.expert : 1.0 / parallel.ranks();
   const double state =
       share * (compute * estimate.parameters + trained * (gradient + sums + moments + masters + 4 * 2 * levels)) +
       compression_of(d, trained, ranks);
   // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
   // activation and the attention's probabilities, a layer; logits and their gradient once.
-  const double layer = 9 * c + qkv_of(d.model) + kept_of_mlp(d.model);
+  const double layer = 9 * c + qkv_of(d.model) + kept_of_group(d.model, parallel.expert);
   double kept = 0, longest = 0;
   for (const runtime::Segment& segment : runtime::segments_of(d.model.layers, scenario.train.layout.checkpointing)) {
     if (segment.recomputed) longest = std::max(longest, double(segment.layers()));

@@ -50,9 +50,9 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
   const auto refuse = [&](const char* at, const std::string& what, const char* fix) {
     top.findings().add(at, what, fix);
   };
-  constexpr const char* kCut = "together with world.pipeline or world.tensor above 1";
+  constexpr const char* kCut = "together with world.pipeline, world.tensor or world.expert above 1";
   if (train.definition.quirks.any())
-    refuse("/quirks", fmt::format("not supported: quirks {}", kCut), "Leave quirks out, or use 1 and 1.");
+    refuse("/quirks", fmt::format("not supported: quirks {}", kCut), "Leave quirks out, or use 1 for all of them.");
   if (train.recovery.rerun_and_compare)
     refuse("/recovery/rerun_and_compare", fmt::format("not supported: running micro-batches twice {}", kCut),
            "Turn one of them off.");
@@ -73,7 +73,7 @@ void refuse_formulas(const Reader& top, const Scenario& scenario) {
       if (scenario.checks[i].name != formula) continue;
       top.findings().add(fmt::format("/checks/{}", i),
                          fmt::format("not supported: {} where a model is on several ranks", formula),
-                         "Leave it out, or use 1 for world.pipeline and world.tensor.");
+                         "Leave it out, or use 1 for world.pipeline, world.tensor and world.expert.");
     }
   }
 }
@@ -129,7 +129,7 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
   const bool known = runtime::pipeline_schedule(world.text("schedule", "1f1b")) < PipelineSchedule::count_;
   const bool interleaved = plan.schedule == PipelineSchedule::interleaved && plan.pipeline > 1;
   plan.virtual_stages = int(world.integer("virtual_stages", interleaved ? 2 : 1));
-  if (plan.pipeline < 1 || plan.tensor < 1 || plan.pipeline > 4096 || plan.tensor > 8) {
+  if (plan.pipeline < 1 || plan.tensor < 1 || plan.expert < 1 || plan.pipeline > 4096 || plan.tensor > 8) {
     plan = {};
     return 0;  // the schema said so
   }
@@ -148,15 +148,25 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
     plan.virtual_stages = 1;
   }
   read_pieces(world, scenario.train.definition.model, plan);
-  if (ranks > 0 && ranks % plan.ranks() != 0) {
+  const int sharing = ranks / (plan.pipeline * plan.tensor);  // the batch
+  if (plan.expert > 1 && plan.ranks() == plan.expert && ranks > 0 && sharing % plan.expert != 0) {
+    world.problem(
+        "expert",
+        fmt::format("experts are divided over {} of the ranks that share the batch: their number, {}, must be "
+                    "a multiple of {}",
+                    plan.expert, sharing, plan.expert),
+        "Change the number of ranks, or expert.");
+    return 0;
+  }
+  if (ranks > 0 && ranks % (plan.pipeline * plan.tensor) != 0) {
     world.problem("",
                   fmt::format("a copy of the model spans {} pipeline stages x {} tensor-parallel ranks: the number of "
                               "ranks, {}, must be a multiple of {}",
-                              plan.pipeline, plan.tensor, ranks, plan.ranks()),
-                  fmt::format("Use a multiple of {} ranks.", plan.ranks()));
+                              plan.pipeline, plan.tensor, ranks, plan.pipeline * plan.tensor),
+                  fmt::format("Use a multiple of {} ranks.", plan.pipeline * plan.tensor));
     return 0;
   }
-  return ranks / plan.ranks();
+  return sharing;
 }
 
 void check_parallel(const Reader& top, const Scenario& scenario) {
@@ -164,7 +174,10 @@ void check_parallel(const Reader& top, const Scenario& scenario) {
   const runtime::ModelPlan& model = scenario.train.definition.model;
   if ((plan.alone() && plan.layers.empty()) || !runtime::problem(model).empty()) return;  // read_model said it
   if (std::string why = runtime::problem(model, plan); !why.empty()) {
-    const char* place = plan.tensor > 1 ? "/world/tensor" : plan.alone() ? "/world/pipeline_layers" : "/world/pipeline";
+    const char* place = plan.expert > 1   ? "/world/expert"
+                        : plan.tensor > 1 ? "/world/tensor"
+                        : plan.alone()    ? "/world/pipeline_layers"
+                                          : "/world/pipeline";
     top.findings().add(place, std::move(why), "");
   }
   if (plan.alone()) return;

@@ -217,7 +217,7 @@ Finding partition(const Evidence& e, const std::string&) {
   for (auto& [world, members] : worlds) {
     const auto [epoch, part] = world;
     const Parameters parameters(d.model, d.optimizer.decay_all,
-                                runtime::model_part(d.model, parallel, part / parallel.tensor, part % parallel.tensor));
+                                runtime::model_part(d.model, parallel, part / parallel.ways(), part % parallel.ways()));
     // Where a member was lost before its report, there is nothing to judge.
     if (int(members.size()) != members.front()->told.members) continue;
     std::sort(members.begin(), members.end(),

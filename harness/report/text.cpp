@@ -255,6 +255,8 @@ std::string layout_line(const Scenario& scenario) {
   std::string axes;
   if (!layout.parallel.alone())
     axes = fmt::format("; {} data x {} pipeline x {} tensor", ways, layout.parallel.pipeline, layout.parallel.tensor);
+  if (layout.parallel.expert > 1)
+    axes = fmt::format("; {} data, experts over {} of them", ways, layout.parallel.expert);
   return fmt::format("  layout    ZeRO stage {}, {}{}; micro-batch {} x {} accumulation step{}\n", layout.zero.stage,
                      name(scenario.train.definition.precision.compute), axes, layout.micro_batch, accumulation,
                      accumulation == 1 ? "" : "s");

@@ -20,7 +20,8 @@ kernels::FastWay fast_way(const runtime::TrainPlan& plan) {
 }
 
 int data_size(const Scenario& scenario) {
-  return (scenario.world.ranks() - scenario.train.recovery.spares) / scenario.train.layout.parallel.ranks();
+  const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  return (scenario.world.ranks() - scenario.train.recovery.spares) / (parallel.pipeline * parallel.tensor);
 }
 
 int micro_batches_of_replica(const Scenario& scenario) {

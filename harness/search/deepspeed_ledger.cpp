@@ -18,6 +18,7 @@ constexpr double kContextBytes = 1.5e9;  // CUDA's context, cuBLAS's and NCCL's 
 // The rank whose part of the model is the largest.
 struct Part {
   double parameters = 0;
+  double experts = 0;         // of them, those of experts that are divided among ranks
   double largest_module = 0;  // elements of the parameters that one module holds by itself
   int layers = 0;
   bool heads = false;
@@ -28,6 +29,8 @@ Part part_of(const ModelPlan& model, const runtime::ParallelPlan& parallel, int 
   Part part;
   part.parameters = double(here.size());
   part.heads = here.heads();
+  for (const runtime::ParameterInfo& p : here.all())
+    if (here.part().by_experts && here.part().cuts(p)) part.experts += double(p.size);
   for (const runtime::ModelPiece& piece : here.pieces()) part.layers += piece.layers();
   // A weight and its bias are one module of torch's; an embedding and a projection are another.
   std::map<std::string, double> modules;
@@ -74,10 +77,15 @@ LedgerLine states(const Scenario& scenario, const Part& part) {
   std::vector<State> all = {{stored, 3}, {half && stage == 3 ? 0 : stored, 2}, {(half ? 8 : 0) + moments, 1}};
   if (offload.optimizer.home != runtime::Home::device) all = {{stored, 3}};
   if (offload.parameters.home != runtime::Home::device) all = {};
-  double each = 0;
-  for (const State& state : all) each += state.bytes / (stage >= state.sharded_from ? ranks : 1);
-  double bytes = each * part.parameters;
+  double each = 0, of_expert = 0;  // an expert's is sharded over the ranks that have it
+  for (const State& state : all) {
+    each += state.bytes / (stage >= state.sharded_from ? ranks : 1);
+    of_expert +=
+        state.bytes / (stage >= state.sharded_from ? std::max(1, ranks / scenario.train.layout.parallel.expert) : 1);
+  }
+  double bytes = each * (part.parameters - part.experts) + of_expert * part.experts;
   std::string formula = fmt::format("{:.4g} bytes a parameter", each);
+  if (part.experts > 0) formula += fmt::format(", {:.4g} of experts", of_expert);
   if (stage == 3) {  // a module whole, with its gradient
     bytes += 2 * stored * part.largest_module;
     formula += fmt::format(", {:.0f} of the largest module's", 2 * stored);

@@ -171,6 +171,28 @@ void draw_parallel(Json& s) {
     s["model"].erase(key);
 }
 
+// Experts over some of the ranks that share the batch, a power of two of them each.
+void draw_experts(Json& s) {
+  const int group = any_of<int>({2, 2, 3, 4}), own = any_of<int>({1, 1, 2, 4}), experts = group * own;
+  s["model"] = {{"family", "llama"},
+                {"layers", between(1, 2)},
+                {"width", 2 * between(2, 8)},
+                {"heads", 2},
+                {"context", between(2, 8)},
+                {"vocab", between(8, 64)},
+                {"ffn", between(3, 12)},
+                {"tied", one_in(2)},
+                {"experts", experts},
+                {"experts_per_token", between(2, std::min(3, experts))},
+                {"aux_loss", one_in(2) ? 0.01 : 0.0},
+                {"capacity_factor", any_of<double>({0, 0.5, 1, 1.25})}};
+  if (one_in(3)) s["model"]["dropout"] = 0.2;
+  if (one_in(4)) s["model"]["frozen"] = any_of<Json>({{"*.experts.*"}, {"*.0.*"}, {"*.gate.weight"}});
+  s["data"] = {{"synthetic", true}};
+  s["world"] = {{"nodes", 1}, {"replicas", group * between(1, 2)}, {"expert", group}, {"network", "ib"}};
+  s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 1));
+}
+
 // Groups are powers of two of samples.
 void draw_compression(Json& s) {
   const int groups = between(1, 6), samples = any_of<int>({1, 2, 4});
@@ -260,6 +282,10 @@ Drawn draw(const Wanted& wanted) {
     draw_parallel(s);
     drawn.ranks =
         s["world"]["replicas"].get<int>() * s["world"]["pipeline"].get<int>() * s["world"]["tensor"].get<int>();
+  }
+  if (wanted.experts) {
+    draw_experts(s);
+    drawn.ranks = s["world"]["replicas"];
   }
   if (wanted.compression) draw_compression(s);
   if (wanted.restarts) draw_restarts(s, ranks, steps);

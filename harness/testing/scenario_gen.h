@@ -26,6 +26,7 @@ struct Wanted {
   bool schedules = false;    // orders by all strategies, slow queues
   bool offload = false;      // of the optimizer, to the host or to files
   bool parallel = false;     // stages of a pipeline, tensor ways
+  bool experts = false;      // divided among ranks that share the batch
   bool compression = false;  // of gradients, in stages 0 and 1
   bool restarts = false;     // the job dies once or twice, and goes on from a checkpoint
 };

@@ -24,7 +24,12 @@ void settle_experts(const Reader& model, runtime::ExpertsPlan& plan) {
 
 void check_experts(const Reader& top, const Scenario& scenario) {
   const runtime::TrainPlan& train = scenario.train;
-  if (!train.definition.model.experts.on()) return;
+  const bool divided = train.layout.parallel.expert > 1;
+  if (!train.definition.model.experts.on()) {
+    if (divided)
+      top.findings().add("/world/expert", "there are no experts to divide", "Remove it, or set \"experts\" in model.");
+    return;
+  }
   const struct {
     bool asked;
     const char* at;
@@ -35,6 +40,9 @@ void check_experts(const Reader& top, const Scenario& scenario) {
        "Use 1, or a model without experts."},
       {train.layout.parallel.tensor > 1, "/world/tensor",
        "not supported: experts in a model that tensor parallelism cuts", "Use 1, or a model without experts."},
+      {divided && train.layout.zero.stage >= 2, "/deepspeed/zero_optimization/stage",
+       "not supported: sharded gradients (ZeRO 2 and 3) where world.expert divides the experts",
+       "Use stage 0 or 1, or 1 for world.expert."},
       {train.definition.quirks.any(), "/quirks", "not supported: experts with quirks", "Leave one of the two out."},
       {train.numerics == runtime::Numerics::fast, "/numerics", "not supported: experts in a run of fast arithmetic",
        "Use \"exact\" or \"shapes\"."},

@@ -54,7 +54,7 @@ void keeps_the_bits(const char* what, const Wanted& wanted, int others, int case
                                .cases = cases,
                                .budget_s = budget_s,
                                .seed = kSeed + std::uint64_t(others),
-                               .discard_refused = wanted.parallel,
+                               .discard_refused = wanted.parallel || wanted.experts,
                                .wall_limit_s = kWallLimit_s});
   fmt::print("{}", result.summary);
   EXPECT_TRUE(result.held) << result.failure;
@@ -86,6 +86,8 @@ TEST(Property, RestartsKeepTheResiduals) {
   wanted.restarts = true;
   keeps_the_bits("compression with restarts", wanted, 9);
 }
+
+TEST(Property, DividedExpertsKeepTheBits) { keeps_the_bits("divided experts", with(&Wanted::experts), 10); }
 
 // ---- faults and orders
 // -----------------------------------------------------------------------------------------------

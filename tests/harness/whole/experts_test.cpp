@@ -70,6 +70,16 @@ TEST(Experts, WhatTheyCannotDoYetIsRefusedByItsKey) {
   for (const auto& [sets, key] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"world.pipeline=2"}, "world.pipeline"},
            {{"world.tensor=2"}, "world.tensor"},
+           {{"world.expert=2", "world.ranks_per_node=3"}, "world.expert"},
+           {{"world.expert=2", "model.experts=0"}, "world.expert"},
+           {{"world.expert=2", "model.experts=6"}, "world.expert"},
+           {{"world.expert=2", "world.pipeline=2"}, "world.pipeline"},
+           {{"world.expert=2", "world.tensor=2"}, "world.tensor"},
+           {{"world.expert=2", "deepspeed.zero_optimization.stage=2"}, "deepspeed.zero_optimization.stage"},
+           {{"world.expert=2", "deepspeed.zero_optimization.stage=3"}, "deepspeed.zero_optimization.stage"},
+           {{"world.expert=2", R"(compression={"method":"int8","groups":2})"}, "world"},
+           {{"world.expert=2", "recovery.rerun_and_compare=true"}, "recovery.rerun_and_compare"},
+           {{"world.expert=2", R"(checks=["memory_formula"])"}, "checks.0"},
            {{"numerics=fast"}, "numerics"},
            {{"quirks=[\"ds_old_default_clipping\"]"}, "quirks"},
            {{"model.experts_per_token=5"}, "model.experts_per_token"},
@@ -110,6 +120,21 @@ TEST(Experts, ARouterWithoutItsGradientOnOneRankIsSeen) {
   std::vector<std::string> lost = sets;
   lost.emplace_back("bug=\"router_gradient_lost\"");
   EXPECT_EQ(red(lost), "golden:bitwise ");
+}
+
+// Where experts are divided among ranks: the bits of one rank, and mistakes that a check sees.
+TEST(Experts, DividedAmongRanksTheyAreTheSame) {
+  for (const char* const stage : {"0", "1"}) {
+    const auto with = [&](const std::string& bug) {
+      return red({"world.expert=2", "steps=2", "faults=[]", "model.experts=4",
+                  R"(checks=["golden:bitwise","conservation"])",
+                  std::string("deepspeed.zero_optimization.stage=") + stage, "bug=\"" + bug + "\""});
+    };
+    EXPECT_EQ(with(""), "") << stage;
+    EXPECT_EQ(with("experts_divided_by_group"), "golden:bitwise conservation ") << stage;
+    EXPECT_EQ(with("experts_of_own_samples"), "golden:bitwise conservation ") << stage;
+    EXPECT_EQ(with("combined_in_anothers_order"), "golden:bitwise ") << stage;
+  }
 }
 
 TEST(Experts, TheBalancingLossIsInTheLoss) {
