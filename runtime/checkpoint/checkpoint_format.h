@@ -58,10 +58,11 @@ struct CheckpointFile {
 struct Manifest {
   RunState state;
   ModelPlan model;         // what the names and the places of parameters follow from
-  std::vector<int> ranks;  // launch ranks that were there; this and the three below say where it comes from
+  std::vector<int> ranks;  // launch ranks that were there; this and the four below say where it comes from
   int zero_stage = 0;
   int pipeline = 1;
   int tensor = 1;
+  int expert = 1;   // ranks that divided the experts; told where there were several
   int moments = 2;  // of the optimizer: one has no exp_avg_sq
   std::vector<CheckpointFile> files;
 };

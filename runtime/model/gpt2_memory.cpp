@@ -242,13 +242,13 @@ void Gpt2<S>::keep_angles(Device& device, double theta) const {
   const std::size_t bytes = std::size_t(s_.T * s_.D) * sizeof(float);
   BufferPtr& home = work_->angles_at_home;
   home = device.allocate_in(Space::host, bytes, MemoryTag::scratch, "rotary angles at home");
-  if (home->data == nullptr) return;  // a run of shapes
   Op op;
   op.kind = OpKind::copy;
   op.bytes = bytes;
   op.tensor = home->name;
   op.site = SEEKSIM_SITE;
   device.host_touches(op, {home.get(), 0, bytes, true});
+  if (home->data == nullptr) return;  // a run of shapes
   const std::vector<float> angles = rotary_angles(s_.T, s_.D, theta);
   std::memcpy(home->data, angles.data(), bytes);
 }
