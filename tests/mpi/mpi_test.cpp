@@ -45,6 +45,13 @@ TEST_F(Mpi, RunsPipelinesAndTensorWays) {
   expect_the_simulators_bits(4, "equivalence/parallel_3d", {"world.pipeline=2", "world.tensor=2", "world.replicas=1"});
 }
 
+TEST_F(Mpi, RunsExpertsThatAreDividedAmongRanks) {
+  for (const char* stage : {"0", "1"})
+    expect_the_simulators_bits(4, "equivalence/expert_parallel",
+                               {"model.experts=4", "world.replicas=4", "world.expert=2",
+                                std::string("deepspeed.zero_optimization.stage=") + stage});
+}
+
 TEST_F(Mpi, RunsTensorWaysWithSequenceParallelism) {
   for (const char* stage : {"0", "3"}) {
     expect_the_simulators_bits(
