@@ -172,11 +172,11 @@ void draw_parallel(Json& s) {
 }
 
 // Experts over some of the ranks that share the batch, a power of two of them each.
-void draw_experts(Json& s) {
+void draw_divided_experts(Json& s) {
   const int group = any_of<int>({2, 2, 3, 4}), own = any_of<int>({1, 1, 2, 4}), experts = group * own;
   s["model"] = {{"family", "llama"},
                 {"layers", between(1, 2)},
-                {"width", 2 * between(2, 8)},
+                {"width", 4 * between(1, 4)},
                 {"heads", 2},
                 {"context", between(2, 8)},
                 {"vocab", between(8, 64)},
@@ -284,7 +284,7 @@ Drawn draw(const Wanted& wanted) {
         s["world"]["replicas"].get<int>() * s["world"]["pipeline"].get<int>() * s["world"]["tensor"].get<int>();
   }
   if (wanted.experts) {
-    draw_experts(s);
+    draw_divided_experts(s);
     drawn.ranks = s["world"]["replicas"];
   }
   if (wanted.compression) draw_compression(s);
