@@ -114,7 +114,7 @@ const Keys<Scenario>& world_keys() {
        "Pipeline stages. The ranks that share the batch are all ranks divided by stages and tensor-parallel ranks."},
       {"tensor", of_parallel(&ParallelPlan::tensor), choice({1, 2, 4, 8}), kNoBit,
        "Tensor-parallel ranks: exact with 1, 2, 4 and 8, which divide the 8 slabs of a parameter."},
-      {"expert", of_parallel(&ParallelPlan::expert), integer(1, runtime::ExpertsPlan::kMost), kNoBit,
+      {"expert", of_parallel(&ParallelPlan::expert).unless_standard(), integer(1, runtime::ExpertsPlan::kMost), kNoBit,
        "Ranks over which the experts of a layer are divided: neighbours among the ranks that share the batch, whose "
        "number it divides. Dense parameters are on all ranks; rows of tokens go to the ranks of their experts."},
       {"sequence_parallel", of_parallel(&ParallelPlan::sequence_parallel), flag(), kNoBit,

@@ -70,7 +70,7 @@ TEST(Experts, WhatTheyCannotDoYetIsRefusedByItsKey) {
   for (const auto& [sets, key] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"world.pipeline=2"}, "world.pipeline"},
            {{"world.tensor=2"}, "world.tensor"},
-           {{"world.expert=2", "world.ranks_per_node=3"}, "world.expert"},
+           {{"world.expert=2", "world.nodes=1", "world.ranks_per_node=3"}, "world.expert"},
            {{"world.expert=2", "model.experts=0"}, "world.expert"},
            {{"world.expert=2", "model.experts=6"}, "world.expert"},
            {{"world.expert=2", "world.pipeline=2"}, "world.pipeline"},
