@@ -19,6 +19,7 @@
 #include "harness/torch/compare.h"
 #include "harness/torch/doctor.h"
 #include "harness/torch/explore/explore.h"
+#include "harness/torch/hunt/hunt.h"
 #include "harness/torch/python.h"
 #include "harness/torch/run.h"
 #include "harness/torch/show/flight_recorder.h"
@@ -126,6 +127,28 @@ void add_torch_explore(CLI::App& torch, TorchArguments& a) {
   explore->add_option("--out", a.out, "Folder of the findings, their runs and explore.json");
   explore->add_option("--report", a.report, "Write the result as JSON");
   explore->add_flag("--json", a.json, "Print the result as JSON");
+}
+
+void add_torch_hunt(CLI::App& torch, TorchArguments& a) {
+  CLI::App* hunt = torch.add_subcommand(
+      "hunt",
+      "Search for trainings that DDP, FSDP or DeepSpeed do not do right: draw models and options, and hold each to the "
+      "same training by hand");
+  hunt->add_option("--budget", a.search.budget, "Wall time: 90s, 10m, 2h; endless: until it is stopped")
+      ->capture_default_str();
+  hunt->add_option("--cases", a.search.cases, "End after so many cases")->check(CLI::Range(1, 1 << 30));
+  hunt->add_option("--findings", a.search.findings, "End after so many different findings")
+      ->check(CLI::Range(1, 1 << 30));
+  hunt->add_option("--seed", a.seed, "Of what is drawn")->capture_default_str();
+  hunt->add_option("--only", a.only, "FEATURE=VALUE,VALUE: draw only these; repeat it for other features")
+      ->allow_extra_args(false);
+  hunt->add_option("--case", a.search.one, "Run this case and no other: wrapper=zero3,tied=on");
+  hunt->add_option("--import", a.imports, "A module that is imported before the ranks start, besides torch; repeat it")
+      ->allow_extra_args(false);
+  hunt->add_option("--python", a.python, "The Python that has torch");
+  hunt->add_option("--out", a.out, "Folder of hunt.json, the findings and their runs; a hunt that is there goes on");
+  hunt->add_option("--report", a.report, "Write the result as JSON");
+  hunt->add_flag("--json", a.json, "Print the result as JSON");
 }
 
 void add_torch_compare(CLI::App& torch, TorchArguments& a) {
@@ -254,6 +277,22 @@ ExitStatus explore(const TorchArguments& a) {
   return told(a, torch::explore_script(request, put));
 }
 
+ExitStatus hunt(const TorchArguments& a) {
+  torch::HuntRequest request;
+  request.budget = a.search.budget;
+  request.cases = a.search.cases;
+  request.findings = a.search.findings;
+  request.seed = a.seed;
+  request.only = a.only;
+  request.one = a.search.one;
+  request.imports = a.imports;
+  request.python = a.python;
+  request.out = a.out;
+  request.quiet = a.json;
+  request.style = style_of_stdout();
+  return told(a, torch::hunt(request, put));
+}
+
 ExitStatus compare(const TorchArguments& a) {
   constexpr torch::Grade kGrades[] = {torch::Grade::bits, torch::Grade::reassociated, torch::Grade::rounding};
   const torch::Grade wanted =
@@ -293,6 +332,7 @@ void add_torch(CLI::App& app, TorchArguments& a) {
   add_torch_check(*torch, a);
   add_torch_recovers(*torch, a);
   add_torch_explore(*torch, a);
+  add_torch_hunt(*torch, a);
   add_torch_compare(*torch, a);
   add_torch_table(*torch, a);
   torch->add_subcommand("doctor", "Check that a Python, its torch and this machine can run scripts under seeksim")
@@ -331,6 +371,7 @@ ExitStatus torch_command(const CLI::App& app, const TorchArguments& a) {
   if (verb.got_subcommand("check")) return until_asked_to_stop(check_script, a);
   if (verb.got_subcommand("recovers")) return until_asked_to_stop(recover_script, a);
   if (verb.got_subcommand("explore")) return until_asked_to_stop(explore, a);
+  if (verb.got_subcommand("hunt") && a.script.empty()) return until_asked_to_stop(hunt, a);
   bool of_releases = false;
   const ExitStatus status = releases_command(verb, a.releases, a.script, of_releases);
   if (of_releases) return status;

@@ -21,10 +21,10 @@ struct TorchArguments {
   std::string python, out, report, junit;
   double wall_limit_s = 0;
   double warm_s = 0;                  // run: a process that has imported torch stays so long
-  std::vector<std::string> imports;   //   with these modules
+  std::vector<std::string> imports;   // run, hunt: with these modules
   std::string a, b;                   // compare: folders of runs
   std::string table;                  // table: its file
-  std::vector<std::string> only;      // table: axes and their values
+  std::vector<std::string> only;      // table, hunt: axes or features and their values
   std::vector<std::string> switches;  // check: only these
   std::string resume;                 // check, recovers, explore: arguments with which the script goes on
   struct {
@@ -35,11 +35,12 @@ struct TorchArguments {
   struct {
     std::string html, trace, flight_recorder;
   } shown;                 // run: files for people and other tools
-  std::uint64_t seed = 1;  // recovers, explore: of what is drawn
+  std::uint64_t seed = 1;  // recovers, explore, hunt: of what is drawn
   struct Search {
     std::string budget = "60s";
     int cases = 0, findings = 0;    // at most so many; 0: by time alone
-  } search;                         // explore: for how long
+    std::string one;                // hunt: this case, and no other
+  } search;                         // explore, hunt: for how long
   std::vector<std::string> orders;  // compare: runs of `a` with other orders of sums
   std::string grade = "bits";
   bool json = false;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "harness/input/files.h"
 #include "harness/torch/child.h"
 
 namespace seeksim::harness::torch {
@@ -39,9 +40,18 @@ bool says_ready(int fd) {
   return true;
 }
 
+// ": ModuleNotFoundError: ..."; empty where it said nothing.
+std::string last_line_of(const std::string& file) {
+  const std::string text = fs::exists(file) ? read_file(file, 1 << 20) : "";
+  const std::size_t end = text.find_last_not_of('\n');
+  if (end == std::string::npos) return "";
+  const std::size_t begin = text.rfind('\n', end);
+  return ": " + text.substr(begin + 1, end - begin);
+}
+
 }  // namespace
 
-WarmStart::WarmStart(const Start& start) {
+WarmStart::WarmStart(const Start& start, const std::vector<std::string>& modules) {
   std::string folder = (fs::temp_directory_path() / "seeksim-warm-XXXXXX").string();
   std::array<int, 2> out{};
   if (::mkdtemp(folder.data()) == nullptr || ::pipe2(out.data(), O_CLOEXEC) != 0) {
@@ -50,13 +60,19 @@ WarmStart::WarmStart(const Start& start) {
   }
   folder_ = folder;
   const std::string socket = folder_ + "/ranks";
-  pid_ = spawn({start.python, "-m", "seeksim_torch.warm", socket}, rank_environment(start), out[1], STDERR_FILENO);
+  std::vector<std::string> command = {start.python, "-m", "seeksim_torch.warm", socket};
+  command.insert(command.end(), modules.begin(), modules.end());
+  // What it says while it imports is of interest only where it does not get ready.
+  const std::string errors = folder_ + "/errors.txt";
+  const int err = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  pid_ = spawn(command, rank_environment(start), out[1], err < 0 ? STDERR_FILENO : err);
   ::close(out[1]);
+  if (err >= 0) ::close(err);
   Subreaper::spare(pid_);
   if (says_ready(out[0]))
     ranks_with_ = {start.python, "-I", "-S", start.built.python_path + "/seeksim_torch/warm.py", socket};
   else
-    why_ = "the process that imports torch once did not get ready";
+    why_ = "the process that imports torch once did not get ready" + last_line_of(errors);
   ::close(out[0]);
 }
 

@@ -13,7 +13,8 @@ namespace seeksim::harness::torch {
 class WarmStart {
  public:
   // Starts it and waits until it is ready. Where it does not get ready, why() says so and ranks start by themselves.
-  explicit WarmStart(const Start& start);
+  // modules: what it imports besides torch.
+  explicit WarmStart(const Start& start, const std::vector<std::string>& modules = {});
   // Ends it, and the ranks that it has forked.
   ~WarmStart();
   WarmStart(const WarmStart&) = delete;

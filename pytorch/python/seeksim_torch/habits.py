@@ -36,7 +36,8 @@ def _adds_up(function: Any, depth: int = 0) -> bool:
     return bool(parts) and all(_adds_up(part, depth + 1) for part in parts)
 
 
-def _is_there(gradient: Optional[torch.Tensor]) -> bool:
+def is_there(gradient: Optional[torch.Tensor]) -> bool:
+    """Whether there is a gradient that is not zero all over."""
     part = gradient.to_local() if hasattr(gradient, "to_local") else gradient
     return part is not None and part.layout == torch.strided and bool(part.detach().any())
 
@@ -44,7 +45,7 @@ def _is_there(gradient: Optional[torch.Tensor]) -> bool:
 def _is_gone(parameter: torch.Tensor, gradient: torch.Tensor, version: int) -> bool:
     """Whether the gradient that a backward pass left has been taken away, or filled with zeros."""
     now = parameter.grad
-    return now is None or (now is gradient and now._version != version and not _is_there(now))
+    return now is None or (now is gradient and now._version != version and not is_there(now))
 
 
 def _leaves(batch: Any) -> Iterator[torch.Tensor]:
@@ -137,7 +138,7 @@ class Habits:
                 del self.left[key]
             elif not cleared:
                 self.backward_since.add(key)
-                there = any(_is_there(p.grad) for group in optimizer.param_groups for p in group["params"])
+                there = any(is_there(p.grad) for group in optimizer.param_groups for p in group["params"])
                 self.left[key] = (reference, not there)
 
     def after_backward(self) -> None:

@@ -218,7 +218,7 @@ class Watcher:
         if self.optimizers > 1:
             return  # an optimizer inside another one
         # torch.distributed.checkpoint lets an optimizer make a step of zeros, so that it has a state to load into.
-        self.bare = self.phase == "init" and not optimizer.state
+        self.bare = not optimizer.state and (self.phase == "init" or self.moves_nothing(optimizer))
         if self.bare:
             return
         self.enter("optimizer")
@@ -230,6 +230,12 @@ class Watcher:
             self.states.before_step(optimizer)
         if self.record.gradients:
             self.gradients(optimizer)
+
+    def moves_nothing(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether a step comes without a backward pass, a rate or a gradient: of an optimizer that is to be loaded."""
+        if self.micro_batch or any(float(group.get("lr", 1)) for group in optimizer.param_groups):
+            return False
+        return not any(habits.is_there(p.grad) for group in optimizer.param_groups for p in group["params"])
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.optimizers = max(0, self.optimizers - 1)

@@ -1,0 +1,235 @@
+#include "harness/torch/hunt/features.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "harness/input/problem.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using Names = std::vector<std::string>;
+
+const Names kTorch = {"ddp", "fsdp1", "fsdp2", "hsdp"};
+const Names kZero = {"zero0", "zero1", "zero2", "zero3"};
+const Names kPartitioned = {"zero1", "zero2", "zero3"};
+const Names kZero12 = {"zero1", "zero2"};
+const Names kZero3 = {"zero3"};
+
+bool is_in(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Both the model and how it is trained: the training by hand has them, too.
+Feature of_training(std::string name, Names values, std::string description) {
+  return {std::move(name), std::move(values), {}, true, "", std::move(description)};
+}
+Feature of_wrapper(std::string name, Names values, Names wrappers, std::string description) {
+  return {std::move(name), std::move(values), std::move(wrappers), false, "", std::move(description)};
+}
+Feature of_zero(std::string name, Names values, Names wrappers, std::string key) {
+  std::string description = "DeepSpeed's " + key;
+  return {std::move(name), std::move(values), std::move(wrappers), false, std::move(key), std::move(description)};
+}
+
+std::vector<Feature> all_features() {
+  const Names off_on = {"off", "on"};
+  return {
+      {"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"}, {}, false, "", "who trains"},
+      of_training("np", {"2", "1", "4"}, "ranks"),
+      of_training("precision", {"fp32", "autocast", "bf16"}, "autocast; or weights that are used in bf16"),
+      of_training("optimizer", {"sgd", "adamw", "groups", "foreach", "fused"},
+                  "SGD with momentum; AdamW, with two groups of parameters, foreach, fused"),
+      of_training("steps", {"2", "4"}, "of the training; where it resumes, it does so in the middle"),
+      of_training("accumulation", {"1", "2", "4"}, "micro-batches of a step"),
+      of_training("clip", off_on, "the gradient's norm is clipped"),
+      of_training("schedule", off_on, "the learning rate decays"),
+      of_training("depth", {"1", "2", "3"}, "blocks"),
+      of_training("width", {"8", "13"}, "of a block"),
+      of_training("inputs", {"numbers", "tokens"}, "tokens: an embedding"),
+      of_training("tied", off_on, "the head has the embedding's weight"),
+      of_training("reused", off_on, "the first block is called again at the end"),
+      of_training("frozen", {"off", "block", "bias"}, "the first block, or each bias, requires no gradient"),
+      of_training("unused", off_on, "a parameter that no forward pass uses"),
+      of_training("branch", {"off", "step", "rank"}, "a layer that odd steps use; that some ranks use in a step"),
+      of_training("forwards", {"1", "2"}, "forward passes before a backward pass"),
+      of_training("scalar", off_on, "a parameter without a dimension"),
+      of_training("strided", off_on, "a parameter that lies transposed in memory"),
+      of_training("norm", off_on, "blocks begin with a LayerNorm"),
+      of_training("dropout", off_on, "blocks have dropout"),
+      of_training("output", {"tensor", "dict"}, "what the model returns"),
+      of_wrapper("sync", {"last", "each"}, kTorch, "gradients are averaged after the last micro-batch, or after each"),
+      of_wrapper("resume", off_on, {}, "the state is saved on the way, and new objects load it"),
+      of_wrapper("recompute", {"off", "on", "reentrant"}, {}, "activation checkpointing of blocks"),
+      of_wrapper("static_graph", off_on, {"ddp"}, "DDP's static_graph"),
+      of_wrapper("bucket_view", off_on, {"ddp"}, "DDP's gradient_as_bucket_view"),
+      of_wrapper("ddp_bucket", {"default", "small"}, {"ddp"}, "DDP's bucket_cap_mb"),
+      of_wrapper("find_unused", off_on, {"ddp"}, "DDP's find_unused_parameters"),
+      of_wrapper("redundancy", off_on, {"ddp"}, "torch's ZeroRedundancyOptimizer"),
+      of_wrapper("strategy", {"full", "grad_op", "none"}, {"fsdp1"}, "FSDP1's sharding_strategy"),
+      of_wrapper("flat", off_on, {"fsdp1"}, "FSDP1 without use_orig_params"),
+      of_wrapper("wrap", {"blocks", "root", "layers"}, {"fsdp1", "fsdp2", "hsdp"}, "what is a unit of FSDP"),
+      of_wrapper("prefetch", off_on, {"fsdp1", "fsdp2", "hsdp"}, "FSDP's forward prefetching"),
+      of_wrapper("post", off_on, {"fsdp1"}, "FSDP1's backward_prefetch after the gradients"),
+      of_wrapper("reshard", {"default", "off", "on"}, {"fsdp2", "hsdp"}, "FSDP2's reshard_after_forward"),
+      of_wrapper("shard_last", off_on, {"fsdp2", "hsdp"}, "FSDP2 shards matrices by their last dimension"),
+      of_wrapper("replicas", {"1", "2"}, {"hsdp"}, "of HSDP, on two ranks"),
+      of_wrapper("keep", off_on, {"fsdp2", "hsdp"}, "FSDP2's set_reshard_after_backward() between micro-batches"),
+      of_zero("bucket", {"500000000", "64"}, kZero, "reduce_bucket_size"),
+      of_zero("gather_bucket", {"500000000", "64"}, kZero12, "allgather_bucket_size"),
+      of_zero("overlap", {"false", "true"}, kPartitioned, "overlap_comm"),
+      of_zero("contiguous", {"true", "false"}, kPartitioned, "contiguous_gradients"),
+      of_zero("round_robin", {"false", "true"}, kZero12, "round_robin_gradients"),
+      of_zero("reduce_scatter", {"true", "false"}, kPartitioned, "reduce_scatter"),
+      of_zero("partitions", {"true", "false"}, kZero12, "allgather_partitions"),
+      of_zero("multi_rank", {"true", "false"}, kZero12, "use_multi_rank_bucket_allreduce"),
+      of_zero("aligned", {"false", "true"}, kZero12, "parameter_alignment"),
+      of_wrapper("offload", off_on, kPartitioned, "DeepSpeed's offload_optimizer"),
+      of_wrapper("offload_param", off_on, kZero3, "DeepSpeed's offload_param"),
+      of_zero("sub_group", {"1000000000", "100"}, kZero3, "sub_group_size"),
+      of_zero("persistent", {"0", "20", "100000"}, kZero3, "stage3_param_persistence_threshold"),
+      of_zero("fetch_ahead", {"50000000", "0", "100"}, kZero3, "stage3_prefetch_bucket_size"),
+      of_zero("live", {"1000000000", "0"}, kZero3, "stage3_max_live_parameters"),
+      of_zero("reuse_distance", {"1000000000", "0"}, kZero3, "stage3_max_reuse_distance"),
+      of_zero("fetch_reduce", {"false", "true"}, kZero3, "stage3_use_all_reduce_for_fetch_params"),
+      of_zero("sequential", {"false", "true"}, kZero3, "stage3_allgather_sequential"),
+      of_zero("granularity", {"0", "1000"}, kZero3, "stage3_module_granularity_threshold"),
+      of_zero("ds_linear", {"false", "true"}, kZero3, "memory_efficient_linear"),
+      of_wrapper("zero_init", off_on, kZero3, "the model is made under deepspeed.zero.Init"),
+      of_wrapper("prescale", off_on, kZero, "DeepSpeed's prescale_gradients"),
+  };
+}
+
+// A feature that means something only beside certain values of another one.
+bool is_there_for(const std::string& name, const Case& drawn) {
+  if (name == "sync" || name == "keep") return drawn.at("accumulation") != "1";
+  if (name == "tied") return drawn.at("inputs") != "numbers";
+  if (name == "replicas") return drawn.at("np") == "2";
+  return true;
+}
+
+}  // namespace
+
+const std::vector<Feature>& features() {
+  static const std::vector<Feature> all = all_features();
+  return all;
+}
+
+const Feature& feature(const std::string& name) {
+  return *std::find_if(features().begin(), features().end(), [&](const Feature& one) { return one.name == name; });
+}
+
+bool applies(const Feature& feature, const Case& drawn) {
+  const bool fits = feature.wrappers.empty() || is_in(feature.wrappers, drawn.at("wrapper"));
+  return fits && is_there_for(feature.name, drawn);
+}
+
+Case normal(Case drawn) {
+  for (const Feature& one : features()) {
+    if (!drawn.contains(one.name) || !applies(one, drawn)) drawn[one.name] = one.values.front();
+  }
+  return drawn;
+}
+
+Case plain_case(const std::string& wrapper) {
+  Case plain;
+  for (const Feature& one : features()) plain[one.name] = one.values.front();
+  plain["wrapper"] = wrapper;
+  return plain;
+}
+
+std::string cannot_be(const Case& drawn) {
+  for (const Rule& rule : impossible())
+    if (rule.covers(drawn)) return rule.why;
+  return "";
+}
+
+std::vector<std::string> not_plain(const Case& drawn) {
+  Names names;
+  for (const Feature& one : features()) {
+    if (one.name != "wrapper" && drawn.at(one.name) != one.values.front()) names.push_back(one.name);
+  }
+  return names;
+}
+
+std::string case_text(const Case& drawn) {
+  Names words = {"wrapper=" + drawn.at("wrapper")};
+  for (const std::string& name : not_plain(drawn)) words.push_back(name + '=' + drawn.at(name));
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+Case case_of(const std::string& text) {
+  Names known;
+  for (const Feature& one : features()) known.push_back(one.name);
+  Case given = plain_case("ddp");
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    std::string word = text.substr(at, end - at);
+    std::erase(word, ' ');
+    at = end + 1;
+    if (word.empty()) continue;
+    const std::size_t sign = word.find('=');
+    const std::string name = word.substr(0, sign), value = sign == std::string::npos ? "" : word.substr(sign + 1);
+    if (!is_in(known, name))
+      throw BadInput("--case " + text, fmt::format("there is no feature {}", in_quotes(name)),
+                     did_you_mean(name, known));
+    if (!is_in(feature(name).values, value))
+      throw BadInput("--case " + text, fmt::format("{} has no value {}", name, in_quotes(value)),
+                     did_you_mean(value, feature(name).values));
+    given[name] = value;
+  }
+  const Case drawn = normal(given);
+  for (const Feature& one : features()) {
+    if (drawn.at(one.name) != given.at(one.name))
+      throw BadInput("--case " + text, fmt::format("{} means nothing in it", one.name), "Leave it out.");
+  }
+  return drawn;
+}
+
+Pairs pairs_of(const Case& drawn) {
+  Names words;
+  for (const Feature& one : features()) {
+    if (applies(one, drawn)) words.push_back(one.name + '=' + drawn.at(one.name));
+  }
+  Pairs pairs;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    for (std::size_t k = i + 1; k < words.size(); ++k) pairs.insert(words[i] + " & " + words[k]);
+  }
+  return pairs;
+}
+
+std::optional<Case> with_both(const Feature& a, const std::string& of_a, const Feature& b, const std::string& of_b,
+                              const std::string& wrapper) {
+  Case drawn = plain_case(wrapper);
+  drawn["inputs"] = "tokens";
+  drawn["accumulation"] = "2";
+  drawn[a.name] = of_a;
+  drawn[b.name] = of_b;
+  const Case wanted = drawn;
+  drawn = normal(drawn);
+  const auto kept = [&](const Feature& one) {
+    return applies(one, drawn) && drawn.at(one.name) == wanted.at(one.name);
+  };
+  if (drawn.at("wrapper") != wrapper || !kept(a) || !kept(b)) return std::nullopt;
+  // Some go only with others: the plain helpers are taken along.
+  if (cannot_be(drawn).empty()) return drawn;
+  for (const auto& [name, value] :
+       Case{{"find_unused", "on"}, {"optimizer", "sgd"}, {"inputs", "numbers"}, {"wrap", "root"}}) {
+    Case other = drawn;
+    if (name == a.name || name == b.name) continue;
+    other[name] = value;
+    other = normal(other);
+    if (cannot_be(other).empty() && applies(a, other) && applies(b, other) && other.at(a.name) == of_a &&
+        other.at(b.name) == of_b)
+      return other;
+  }
+  return std::nullopt;
+}
+
+bool holds(const Case& drawn, const Case& part) {
+  return std::all_of(part.begin(), part.end(), [&](const auto& one) { return drawn.at(one.first) == one.second; });
+}
+
+}  // namespace seeksim::harness::torch

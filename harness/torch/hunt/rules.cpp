@@ -1,0 +1,85 @@
+// Which features do not go together, and how near a case has to be to the training by hand.
+#include <algorithm>
+
+#include "harness/torch/hunt/features.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using Names = std::vector<std::string>;
+using When = std::map<std::string, Names>;
+
+const Names kAllTorch = {"ddp", "fsdp1", "fsdp2", "hsdp"};
+const Names kSharded = {"fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"};
+const Names kNotDdp = {"fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"};
+const Names kDeepSpeed = {"zero0", "zero1", "zero2", "zero3"};
+const Names kMore = {"2", "4"};
+
+Rule cannot(When when, std::string why) { return {std::move(when), Grade::bits, std::move(why)}; }
+
+}  // namespace
+
+const std::vector<Rule>& impossible() {
+  static const std::vector<Rule> rules = {
+      cannot({{"inputs", {"numbers"}}, {"recompute", {"reentrant"}}},
+             "Reentrant recomputation takes an input with a gradient."),
+      cannot({{"branch", {"rank"}}, {"wrapper", kNotDdp}}, "All ranks of FSDP and ZeRO use the same modules."),
+      cannot({{"branch", {"step", "rank"}}, {"wrapper", {"ddp"}}, {"find_unused", {"off"}}},
+             "DDP has to look for what a step does not use."),
+      cannot({{"branch", {"step", "rank"}}, {"static_graph", {"on"}}}, "The graph is not static."),
+      cannot({{"unused", {"on"}}, {"wrapper", {"ddp"}}, {"find_unused", {"off"}}, {"static_graph", {"off"}}},
+             "DDP has to look for what is not used."),
+      cannot({{"static_graph", {"on"}}, {"accumulation", kMore}, {"sync", {"last"}}},
+             "A static graph does not go with no_sync() in its first step (PyTorch #143580)."),
+      cannot({{"redundancy", {"on"}}, {"resume", {"on"}}}, "Its state has to be gathered by a call of its own."),
+      cannot({{"precision", {"autocast"}}, {"wrapper", kDeepSpeed}}, "DeepSpeed has bf16 of its own."),
+      cannot({{"flat", {"on"}}, {"optimizer", {"groups"}}}, "A flat parameter is in one group."),
+      cannot({{"flat", {"on"}}, {"frozen", {"bias"}}}, "A flat parameter is frozen as a whole."),
+      cannot({{"flat", {"on"}}, {"frozen", {"block"}}, {"wrap", {"root"}}}, "A flat parameter is frozen as a whole."),
+      cannot({{"replicas", {"2"}}, {"shard_last", {"on"}}}, "There is one shard only."),
+      cannot({{"scalar", {"on"}}, {"wrapper", {"fsdp1", "fsdp2", "hsdp"}}},
+             "FSDP takes no parameter without a dimension."),
+      cannot({{"strided", {"on"}}, {"wrapper", {"fsdp2", "hsdp"}}}, "FSDP2 takes no parameter that is not contiguous."),
+      cannot({{"shard_last", {"on"}}, {"width", {"13"}}}, "FSDP2 shards other dimensions than the first evenly only."),
+      cannot({{"prescale", {"on"}}, {"wrapper", {"zero2", "zero3"}}, {"reduce_scatter", {"true"}}},
+             "DeepSpeed does not prescale what it scatters."),
+      cannot({{"np", {"1"}}, {"wrapper", {"hsdp"}}}, "One rank has no replica and no shard."),
+  };
+  return rules;
+}
+
+Rule expected_of(const Case& drawn) {
+  static const std::vector<Rule> rules = {
+      {{{"precision", {"bf16"}}, {"wrapper", kDeepSpeed}},
+       Grade::rounding,
+       "DeepSpeed sums bf16 gradients, and rounds them at places of its own."},
+      {{{"precision", {"bf16", "autocast"}}, {"clip", {"on"}}},
+       Grade::rounding,
+       "The norm is summed over other pieces; a weight that differs in its last bit can be another number in bf16."},
+      {{{"precision", {"bf16", "autocast"}}, {"sync", {"each"}}},
+       Grade::rounding,
+       "Sums over ranks after each micro-batch have another order, and bf16 shows it."},
+      {{{"precision", {"bf16"}}, {"forwards", {"2"}}},
+       Grade::rounding,
+       "Gradients of two forward passes are added in bf16 by FSDP, and in fp32 by hand."},
+      {{{"precision", {"bf16"}}, {"wrapper", {"fsdp1"}}, {"accumulation", kMore}},
+       Grade::rounding,
+       "FSDP1 adds gradients of micro-batches in bf16 under no_sync(), and the training by hand in fp32."},
+      {{{"precision", {"bf16", "autocast"}}, {"optimizer", {"fused"}}, {"wrapper", kSharded}},
+       Grade::rounding,
+       "The fused kernel rounds in vectors otherwise than at a shard's end, and bf16 shows it."},
+      {{{"clip", {"on"}}}, Grade::reassociated, "The norm of the gradient is summed over other pieces."},
+      {{{"sync", {"each"}}}, Grade::reassociated, "Sums over ranks after each micro-batch have another order."},
+      {{{"accumulation", kMore}, {"wrapper", {"zero2", "zero3"}}},
+       Grade::reassociated,
+       "ZeRO 2 and 3 sum over ranks after each micro-batch."},
+      {{{"optimizer", {"fused"}}, {"wrapper", kSharded}},
+       Grade::reassociated,
+       "The fused kernel rounds in vectors otherwise than at a shard's end."},
+      {{{"ds_linear", {"true"}}}, Grade::reassociated, "DeepSpeed's linear layer multiplies in another shape."},
+  };
+  const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.covers(drawn); });
+  return found == rules.end() ? Rule() : *found;
+}
+
+}  // namespace seeksim::harness::torch

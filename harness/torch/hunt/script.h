@@ -1,0 +1,44 @@
+// A case as a Python program that a person can read and start alone.
+#pragma once
+
+#include <string>
+
+#include "harness/torch/hunt/features.h"
+
+namespace seeksim::harness::torch {
+
+// The program. With --plain it trains the same by hand: the bare model, and gradients averaged by all_reduce. `name`:
+// what it is called in the commands at its head; drawn: where it comes from.
+std::string script_of(const Case& drawn, const std::string& name, const std::string& from);
+
+// What the training by hand depends on: equal for two cases, it is one training.
+std::string plain_key(const Case& drawn);
+
+// Lines of a Python program.
+class Lines {
+ public:
+  // A line at this depth of blocks; an empty text: an empty line.
+  Lines& add(int depth, const std::string& text);
+  // The same where `there` holds.
+  Lines& add_if(bool there, int depth, const std::string& text) { return there ? add(depth, text) : *this; }
+  // Two empty lines, as between definitions.
+  Lines& gap() { return add(0, "").add(0, ""); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// The parts of the program: its model and data, and who distributes it.
+void add_model(const Case& drawn, Lines& to);
+void add_data(const Case& drawn, Lines& to);
+void add_config(const Case& drawn, Lines& to);               // DeepSpeed's
+void add_wrapping(const Case& drawn, int depth, Lines& to);  // the others'
+
+bool is_on(const Case& drawn, const char* name);
+bool is_deepspeed(const Case& drawn);
+bool is_fsdp2(const Case& drawn);  // or HSDP
+// By hand each weight is cast to bf16 for a forward pass: what FSDP's policies and DeepSpeed do.
+bool casts_by_hand(const Case& drawn);
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,74 @@
+// The model of a drawn case, and its data.
+#include <fmt/format.h>
+
+#include "harness/torch/hunt/script.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+constexpr int kTokens = 11;  // and classes
+constexpr int kSamples = 6;  // of a rank's micro-batch
+
+// What a block is made of; the model adds what it gives to what it got.
+std::string block_of(const Case& drawn, const std::string& width) {
+  const std::string norm = drawn.at("norm") == "on" ? fmt::format("nn.LayerNorm({}), ", width) : "";
+  const char* const drops = drawn.at("dropout") == "on" ? ", nn.Dropout(0.1)" : "";
+  return fmt::format("nn.Sequential({0}nn.Linear({1}, 20), nn.Tanh(), nn.Linear(20, {1}){2})", norm, width, drops);
+}
+
+void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
+  const std::string inputs = drawn.at("inputs");
+  to.add_if(inputs != "numbers", 2, fmt::format("self.embed = nn.Embedding({}, {})", kTokens, width));
+  to.add(2, "self.blocks = nn.ModuleList(");
+  to.add(3, fmt::format("{} for _ in range({})", block_of(drawn, width), drawn.at("depth"))).add(2, ")");
+  to.add_if(drawn.at("branch") != "off", 2, fmt::format("self.other = nn.Linear({0}, {0})", width));
+  to.add_if(drawn.at("scalar") == "on", 2, "self.scale = nn.Parameter(torch.tensor(0.5))");
+  to.add_if(drawn.at("strided") == "on", 2,
+            fmt::format("self.mix = nn.Parameter(torch.randn({}, 5).t())  # lies transposed in memory", width));
+  to.add_if(drawn.at("unused") == "on", 2, "self.unused = nn.Parameter(torch.zeros(3))");
+  to.add(2, fmt::format("self.head = nn.Linear({}, {})", width, kTokens));
+  to.add_if(drawn.at("tied") == "on", 2, "self.head.weight = self.embed.weight");
+  to.add_if(drawn.at("frozen") == "block", 2, "self.blocks[0].requires_grad_(False)");
+  if (drawn.at("frozen") == "bias")
+    to.add(2, "for name, p in self.named_parameters():").add(3, "p.requires_grad_(\"bias\" not in name)");
+}
+
+void add_forward(const Case& drawn, Lines& to) {
+  const std::string recompute = drawn.at("recompute");
+  const std::string block = recompute == "off"
+                                ? "block(h)"
+                                : fmt::format("(block(h) if PLAIN else checkpoint(block, h, use_reentrant={}))",
+                                              recompute == "on" ? "False" : "True");
+  to.add(0, "").add(1, "def forward(self, x, step):");
+  to.add(2, drawn.at("inputs") == "numbers" ? "h = x" : "h = self.embed(x)");
+  to.add(2, "for block in self.blocks:").add(3, "h = h + " + block);
+  to.add_if(drawn.at("reused") == "on", 2, "h = h + self.blocks[0](h)");
+  to.add_if(drawn.at("strided") == "on", 2, "h = h + h @ self.mix.t() @ self.mix");
+  to.add_if(drawn.at("branch") == "step", 2, "if step % 2:");
+  to.add_if(drawn.at("branch") == "rank", 2, "if dist.get_rank() == step % 2:");
+  to.add_if(drawn.at("branch") != "off", 3, "h = h + self.other(h)");
+  to.add_if(drawn.at("scalar") == "on", 2, "h = h * self.scale");
+  to.add(2, drawn.at("output") == "dict" ? "return {\"logits\": self.head(h)}" : "return self.head(h)");
+}
+
+}  // namespace
+
+void add_model(const Case& drawn, Lines& to) {
+  const std::string& width = drawn.at("width");
+  to.gap().add(0, "class Model(nn.Module):").add(1, "def __init__(self):").add(2, "super().__init__()");
+  add_parameters(drawn, width, to);
+  add_forward(drawn, to);
+}
+
+void add_data(const Case& drawn, Lines& to) {
+  to.gap().add(0, "def batch(step, micro):");
+  to.add(1, "generator = torch.Generator().manual_seed((step * 100 + micro) * 64 + dist.get_rank())");
+  if (drawn.at("inputs") == "numbers")
+    to.add(1, fmt::format("x = torch.randn({}, {}, generator=generator){}", kSamples, drawn.at("width"),
+                          drawn.at("precision") == "bf16" ? ".bfloat16()" : ""));
+  else
+    to.add(1, fmt::format("x = torch.randint(0, {}, ({},), generator=generator)", kTokens, kSamples));
+  to.add(1, fmt::format("return x, torch.randint(0, {}, ({},), generator=generator)", kTokens, kSamples));
+}
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,137 @@
+// Who distributes a drawn case: DDP, FSDP or DeepSpeed, with the options that were drawn.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "harness/torch/hunt/script.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string joined(const Names& words) { return fmt::format("{}", fmt::join(words, ", ")); }
+
+// Words with commas between them, in as many lines as they take.
+void add_words(const Names& words, int depth, Lines& to) {
+  constexpr std::size_t kColumns = 100;
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty() && line.size() + word.size() + std::size_t(depth) * 4 + 3 > kColumns) {
+      to.add(depth, line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word + ',';
+  }
+  to.add_if(!line.empty(), depth, line);
+}
+
+void add_ddp(const Case& drawn, int depth, Lines& to) {
+  Names options = {"model"};
+  if (is_on(drawn, "static_graph")) options.emplace_back("static_graph=True");
+  if (is_on(drawn, "bucket_view")) options.emplace_back("gradient_as_bucket_view=True");
+  if (is_on(drawn, "find_unused")) options.emplace_back("find_unused_parameters=True");
+  if (drawn.at("ddp_bucket") == "small") options.emplace_back("bucket_cap_mb=0.0002");
+  to.add(depth, fmt::format("net = model if PLAIN else nn.parallel.DistributedDataParallel({})", joined(options)));
+}
+
+void add_fsdp1(const Case& drawn, int depth, Lines& to) {
+  Names options = {"device_id=torch.device(\"cpu\")"};
+  options.emplace_back(is_on(drawn, "flat") ? "use_orig_params=False" : "use_orig_params=True");
+  if (drawn.at("strategy") != "full")
+    options.push_back(fmt::format("sharding_strategy=fsdp.ShardingStrategy.{}",
+                                  drawn.at("strategy") == "none" ? "NO_SHARD" : "SHARD_GRAD_OP"));
+  if (is_on(drawn, "prefetch")) options.emplace_back("forward_prefetch=True");
+  if (is_on(drawn, "post")) options.emplace_back("backward_prefetch=fsdp.BackwardPrefetch.BACKWARD_POST");
+  if (drawn.at("precision") == "bf16")
+    options.emplace_back("mixed_precision=fsdp.MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)");
+  to.add(depth, "net = model").add(depth, "if not PLAIN:");
+  to.add(++depth, "options = dict(");
+  add_words(options, depth + 1, to);
+  to.add(depth, ")");
+  if (drawn.at("wrap") == "blocks")
+    to.add(depth, "for i, block in enumerate(model.blocks):")
+        .add(depth + 1, "model.blocks[i] = fsdp.FullyShardedDataParallel(block, **options)");
+  if (drawn.at("wrap") == "layers")
+    to.add(depth, "for block in model.blocks:")
+        .add(depth + 1, "for i, layer in enumerate(block):")
+        .add(depth + 2, "if isinstance(layer, nn.Linear):")
+        .add(depth + 3, "block[i] = fsdp.FullyShardedDataParallel(layer, **options)");
+  to.add(depth, "net = fsdp.FullyShardedDataParallel(model, **options)");
+}
+
+std::string mesh_of(const Case& drawn) {
+  if (drawn.at("wrapper") == "fsdp2") return "init_device_mesh(\"cpu\", (dist.get_world_size(),))";
+  const char* const shape = drawn.at("np") == "4" ? "(2, 2)" : drawn.at("replicas") == "2" ? "(2, 1)" : "(1, 2)";
+  return fmt::format("init_device_mesh(\"cpu\", {}, mesh_dim_names=(\"replicate\", \"shard\"))", shape);
+}
+
+void add_fsdp2(const Case& drawn, int depth, Lines& to) {
+  Names options = {"mesh=" + mesh_of(drawn)};
+  if (drawn.at("reshard") != "default")
+    options.push_back(fmt::format("reshard_after_forward={}", is_on(drawn, "reshard") ? "True" : "False"));
+  if (is_on(drawn, "shard_last")) options.emplace_back("shard_placement_fn=lambda p: Shard(p.dim() - 1)");
+  if (drawn.at("precision") == "bf16")
+    options.emplace_back("mp_policy=fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)");
+  to.add(depth, "net = model").add(depth, "if not PLAIN:");
+  to.add(++depth, "options = dict(");
+  add_words(options, depth + 1, to);
+  to.add(depth, ")");
+  if (drawn.at("wrap") == "blocks")
+    to.add(depth, "for block in model.blocks:").add(depth + 1, "fsdp.fully_shard(block, **options)");
+  if (drawn.at("wrap") == "layers")
+    to.add(depth, "for layer in [layer for block in model.blocks for layer in block if isinstance(layer, nn.Linear)]:")
+        .add(depth + 1, "fsdp.fully_shard(layer, **options)");
+  to.add(depth, "fsdp.fully_shard(model, **options)");
+  if (is_on(drawn, "prefetch") && drawn.at("wrap") == "blocks")
+    to.add(depth, "for block, following in zip(model.blocks, model.blocks[1:]):")
+        .add(depth + 1, "block.set_modules_to_forward_prefetch([following])");
+}
+
+// "True" for "true".
+std::string python_value(const std::string& value) {
+  return value == "true" ? "True" : value == "false" ? "False" : value;
+}
+
+Names zero_optimization(const Case& drawn) {
+  Names words = {fmt::format("\"stage\": {}", drawn.at("wrapper").substr(4))};
+  for (const Feature& one : features()) {
+    // Its own linear layer is another one by design, and a threshold hides what small models are to show.
+    const bool told = drawn.at(one.name) != one.values.front() || one.name == "ds_linear" || one.name == "persistent";
+    if (!one.key.empty() && applies(one, drawn) && told)
+      words.push_back(fmt::format("\"{}\": {}", one.key, python_value(drawn.at(one.name))));
+  }
+  if (is_on(drawn, "offload")) words.emplace_back("\"offload_optimizer\": {\"device\": \"cpu\"}");
+  if (is_on(drawn, "offload_param")) words.emplace_back("\"offload_param\": {\"device\": \"cpu\"}");
+  return words;
+}
+
+}  // namespace
+
+bool is_on(const Case& drawn, const char* name) { return drawn.at(name) == "on"; }
+bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero"); }
+bool is_fsdp2(const Case& drawn) { return drawn.at("wrapper") == "fsdp2" || drawn.at("wrapper") == "hsdp"; }
+bool casts_by_hand(const Case& drawn) { return drawn.at("precision") == "bf16" && drawn.at("wrapper") != "ddp"; }
+
+void add_config(const Case& drawn, Lines& to) {
+  Names words = {"\"train_micro_batch_size_per_gpu\": 6",
+                 fmt::format("\"gradient_accumulation_steps\": {}", drawn.at("accumulation")),
+                 "\"zero_allow_untested_optimizer\": True", "\"zero_force_ds_cpu_optimizer\": False"};
+  // Without the key it clips at 1.
+  words.emplace_back(is_on(drawn, "clip") ? "\"gradient_clipping\": 0.2" : "\"gradient_clipping\": 0.0");
+  if (drawn.at("precision") == "bf16") words.emplace_back("\"bf16\": {\"enabled\": True}");
+  if (is_on(drawn, "prescale")) words.emplace_back("\"prescale_gradients\": True");
+  to.gap().add(0, "CONFIG = {");
+  add_words(words, 1, to);
+  to.add(1, "\"zero_optimization\": {");
+  add_words(zero_optimization(drawn), 2, to);
+  to.add(1, "},").add(0, "}");
+}
+
+void add_wrapping(const Case& drawn, int depth, Lines& to) {
+  if (drawn.at("wrapper") == "ddp") return add_ddp(drawn, depth, to);
+  drawn.at("wrapper") == "fsdp1" ? add_fsdp1(drawn, depth, to) : add_fsdp2(drawn, depth, to);
+}
+
+}  // namespace seeksim::harness::torch

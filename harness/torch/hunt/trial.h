@@ -1,0 +1,84 @@
+// One case, run: the training by hand, the same training in its wrapper, and how near the two are.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/torch/check/warm.h"
+#include "harness/torch/compare.h"
+#include "harness/torch/hunt/features.h"
+#include "harness/torch/run.h"
+
+namespace seeksim::harness::torch {
+
+enum class TrialEnd : std::uint8_t {
+  same,     // the same bits
+  near,     // farther away, and no farther than is expected
+  refused,  // the framework ended it with an error of its own
+  red,      // farther away, another judge is red, or nothing was recorded
+  stopped,  // the command was asked to stop
+  count_
+};
+std::string_view name(TrialEnd end);
+
+struct TrialVerdict {
+  TrialEnd end = TrialEnd::red;
+  Rule expected;
+  std::string check;  // red: "compare", a judge, "by_hand" where the training by hand failed
+  std::string text;   // red: what was found; refused: the framework's own words
+  std::string where;  // red: parameter or operation, without the step
+  std::optional<RunComparison> found;
+};
+
+class Trials {
+ public:
+  // imports: modules that the process imports which starts the ranks, besides torch. Builds the backend; throws
+  // BadInput.
+  Trials(const std::string& python, std::vector<std::string> imports);
+
+  // Starts the process that imports torch once.
+  void warm_up();
+  // Runs the case in this folder, which gets case.py, plain/ and the wrapper's run.
+  TrialVerdict run(const Case& drawn, const std::string& folder);
+
+  // Trainings by hand are run again from now on, so that a folder holds what its case ran.
+  void forget() { known_.clear(); }
+
+  const std::string& torch() const { return start_.built.torch; }
+  int runs() const { return runs_; }
+  // Ends the process that starts ranks, whose processor time then counts.
+  void end() { warm_.reset(); }
+
+ private:
+  struct Ran {
+    std::optional<TorchRun> run;
+    std::string failed;  // why there is none
+  };
+  // The training by hand of some case, and what moves it.
+  struct ByHand {
+    std::string key;
+    Ran ran;
+    std::optional<Allowance> reassociated, rounding;
+  };
+  Ran start(const Case& drawn, const std::string& folder, const std::string& name, bool plain,
+            pytorch::SumOrder sums = pytorch::SumOrder::canonical, std::vector<std::string> turns = {});
+  ByHand& by_hand(const Case& drawn, const std::string& folder);
+  const Allowance* allowance(const Case& drawn, const std::string& folder, ByHand& plain);
+  const Allowance* rounding(const Case& drawn, const std::string& folder, ByHand& plain);
+  void hold(const Case& drawn, const std::string& folder, ByHand& plain, const TorchRun& run, TrialVerdict& verdict);
+
+  std::vector<std::string> imports_;
+  Start start_;
+  std::optional<WarmStart> warm_;
+  std::deque<ByHand> known_;  // the latest ones
+  int runs_ = 0;
+};
+
+// The verdict on a run in a wrapper as far as it needs no comparison; none: it is to be compared.
+std::optional<TrialVerdict> verdict_of_run(const TorchRun& plain, const TorchRun& run);
+// The verdict on a comparison, whose grade is the measured one. all_seen: both runs have to have recorded the same.
+void judge_distance(TrialVerdict& verdict, bool all_seen);
+
+}  // namespace seeksim::harness::torch
