@@ -215,8 +215,11 @@ std::optional<Case> with_both(const Feature& a, const std::string& of_a, const F
   if (drawn.at("wrapper") != wrapper || !kept(a) || !kept(b)) return std::nullopt;
   // Some go only with others: the plain helpers are taken along.
   if (cannot_be(drawn).empty()) return drawn;
-  for (const auto& [name, value] :
-       Case{{"find_unused", "on"}, {"optimizer", "sgd"}, {"inputs", "numbers"}, {"wrap", "root"}}) {
+  for (const auto& [name, value] : Case{{"find_unused", "on"},
+                                        {"optimizer", "sgd"},
+                                        {"inputs", "numbers"},
+                                        {"wrap", "root"},
+                                        {"accumulation", "1"}}) {
     Case other = drawn;
     if (name == a.name || name == b.name) continue;
     other[name] = value;

@@ -216,7 +216,7 @@ void Hunting::take_finding(const Case& drawn, const TrialVerdict& verdict) {
                            : Json::object();
   record["case"] = case_text(found.drawn);
   record["torch"] = state_.of.torch;
-  record["deepspeed"] = state_.of.deepspeed;
+  record["deepspeed_version"] = state_.of.deepspeed;
   record["text"] = found.text;
   write_file(found.script.substr(0, found.script.size() - 3) + ".json", dump(record));
   tell(finding_text(found, request_.style));

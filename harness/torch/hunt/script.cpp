@@ -21,7 +21,6 @@ void add_head(const Case& drawn, const std::string& name, const std::string& fro
   const std::string& wrapper = drawn.at("wrapper");
   const std::string np = drawn.at("np");
   add_text(fmt::format("\"\"\"{}. {} --plain: the same by hand.", case_text(drawn), from), to);
-  to.add(0, "");
   to.add(0, fmt::format("seeksim torch run --np {} --out plain -- {} --plain", np, name));
   to.add(0, fmt::format("seeksim torch run --np {} --out {} -- {}", np, wrapper, name));
   to.add(0, fmt::format("seeksim torch compare plain {} --grade {}", wrapper, torch::name(held.grade)));
@@ -33,7 +32,7 @@ void add_imports(const Case& drawn, Lines& to) {
   const bool waits = accumulates && !is_deepspeed(drawn) && !is_fsdp2(drawn);
   to.add_if(waits, 0, "import contextlib");
   to.add_if(is_deepspeed(drawn) && is_on(drawn, "resume"), 0, "import os");
-  to.add(0, "import sys").add(0, "");
+  to.add(0, "import sys");
   to.add_if(is_deepspeed(drawn), 0, "import deepspeed");
   to.add(0, "import torch").add(0, "import torch.distributed as dist");
   to.add_if(drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn), 0, "import torch.distributed.fsdp as fsdp");
@@ -44,7 +43,7 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(is_on(drawn, "redundancy"), 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
   to.add_if(is_on(drawn, "shard_last"), 0, "from torch.distributed.tensor import Shard");
   to.add_if(drawn.at("recompute") != "off", 0, "from torch.utils.checkpoint import checkpoint");
-  to.add(0, "").add(0, "PLAIN = \"--plain\" in sys.argv");
+  to.gap().add(0, "PLAIN = \"--plain\" in sys.argv");
 }
 
 std::string optimizer_of(const Case& drawn) {
@@ -52,7 +51,9 @@ std::string optimizer_of(const Case& drawn) {
   const std::string made = kind == "sgd" ? "SGD" : "AdamW";
   std::string options = kind == "sgd" ? "lr=0.1, momentum=0.9" : "lr=0.01";
   if (kind == "foreach" || kind == "fused") options += fmt::format(", {}=True", kind);
-  const std::string parameters = kind == "groups" ? "groups" : "trained";
+  const std::string parameters = kind == "groups"              ? "groups"
+                                 : drawn.at("frozen") == "off" ? "net.parameters()"
+                                                               : "trained";
   if (!is_on(drawn, "redundancy")) return fmt::format("torch.optim.{}({}, {})", made, parameters, options);
   return fmt::format("ZeroRedundancyOptimizer({}, torch.optim.{}, {})", parameters, made, options);
 }
@@ -76,7 +77,7 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
     to.add(depth, "groups = [{\"params\": [p for name, p in named if \"head\" not in name]}]");
     to.add(depth, "groups += [{\"params\": [p for name, p in named if \"head\" in name], \"lr\": 0.03}]");
   } else {
-    to.add(depth, "trained = [p for p in net.parameters() if p.requires_grad]");
+    to.add_if(drawn.at("frozen") != "off", depth, "trained = [p for p in net.parameters() if p.requires_grad]");
   }
   Case bare = drawn;
   bare["redundancy"] = "off";
@@ -108,14 +109,21 @@ void add_build(const Case& drawn, Lines& to) {
   to.gap().add(0, "dist.init_process_group(\"gloo\")").add(0, names_of_objects(drawn) + " = build(1)");
 }
 
-// Where the training by hand averages gradients.
-void add_average(const Case& drawn, int depth, Lines& to) {
-  to.add(depth, "if PLAIN:").add(depth + 1, "for p in model.parameters():");
-  depth += 2;
+// The training by hand averages gradients.
+void add_gradients(const Case& drawn, int depth, Lines& to) {
+  to.add(depth++, "for p in model.parameters():");
   if (drawn.at("branch") == "rank") {
     to.add(depth, "used = torch.tensor(float(p.grad is not None))").add(depth, "dist.all_reduce(used)");
     to.add(depth, "if p.grad is None and used:").add(depth + 1, "p.grad = torch.zeros_like(p)");
   }
+  // Nothing else leaves a parameter without a gradient.
+  const bool all_used = drawn.at("branch") == "off" && drawn.at("unused") == "off" && drawn.at("frozen") == "off";
+  if (all_used) {
+    to.add(depth, "dist.all_reduce(p.grad)").add(depth, "p.grad /= dist.get_world_size()");
+    return;
+  }
+  if (fills_with_zeros(drawn))
+    to.add(depth, "if p.grad is None:").add(depth + 1, "p.grad = torch.zeros_like(p)  # as this wrapper does");
   to.add(depth, "if p.grad is not None:").add(depth + 1, "dist.all_reduce(p.grad)");
   to.add(depth + 1, "p.grad /= dist.get_world_size()");
 }
@@ -179,9 +187,10 @@ void add_update(const Case& drawn, int depth, Lines& to) {
 
 void add_step_of_zero(const Case& drawn, int depth, const std::string& divided, Lines& to) {
   add_loss(drawn, depth, to);
-  to.add(depth, "if PLAIN:").add(depth + 1, divided + ".backward()");
-  to.add(depth, "else:").add(depth + 1, "net.backward(loss)").add(depth + 1, "net.step()");
-  add_average(drawn, 1, to);
+  to.add(depth, "if not PLAIN:").add(depth + 1, "net.backward(loss)").add(depth + 1, "net.step()");
+  to.add(depth, "else:").add(depth + 1, divided + ".backward()");
+  to.add_if(depth > 1, 1, "if PLAIN:");  // of one micro-batch the step goes on in the same branch
+  add_gradients(drawn, 2, to);
   add_update(drawn, 2, to);
 }
 
@@ -198,7 +207,8 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
     to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_reshard_after_backward(micro == {})", last));
   add_loss(drawn, depth, to);
   to.add(depth, divided + ".backward()");
-  add_average(drawn, 1, to);
+  to.add(1, "if PLAIN:");
+  add_gradients(drawn, 2, to);
   add_update(drawn, 1, to);
 }
 
@@ -214,14 +224,17 @@ void add_training(const Case& drawn, Lines& to) {
   const int depth = micro_batches == "1" ? 1 : 2;
   is_deepspeed(drawn) ? add_step_of_zero(drawn, depth, divided, to) : add_step_of_torch(drawn, depth, divided, to);
   to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")");
-  to.add(0, fmt::format("step, (x, y) = {0}, batch({0}, 0)", drawn.at("steps")));
-  Case once = drawn;
-  once["forwards"] = "1";
-  add_loss(once, 0, to);  // its forward pass uses what the last step left
+  // Its forward pass uses what the last step left.
+  const std::string last = fmt::format("batch({0}, 0)[0], {0})", drawn.at("steps"));
+  to.add(0, casts_by_hand(drawn) ? fmt::format("by_hand(model, {0} if PLAIN else net({0}", last) : "net(" + last);
   to.add(0, "dist.destroy_process_group()");
 }
 
 }  // namespace
+
+bool fills_with_zeros(const Case& drawn) {
+  return drawn.at("branch") == "step" && (is_deepspeed(drawn) || drawn.at("wrapper") == "fsdp1");
+}
 
 Lines& Lines::add(int depth, const std::string& text) {
   if (!text.empty()) text_ += std::string(std::size_t(depth) * 4, ' ') + text;
@@ -244,6 +257,7 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
 
 std::string plain_key(const Case& drawn) {
   std::string key = casts_by_hand(drawn) ? "cast" : "";
+  if (fills_with_zeros(drawn)) key += "zeros";
   for (const Feature& one : features())
     if (one.of_plain) key += '|' + drawn.at(one.name);
   return key;

@@ -21,8 +21,8 @@ class Lines {
   Lines& add(int depth, const std::string& text);
   // The same where `there` holds.
   Lines& add_if(bool there, int depth, const std::string& text) { return there ? add(depth, text) : *this; }
-  // Two empty lines, as between definitions.
-  Lines& gap() { return add(0, "").add(0, ""); }
+  // An empty line: a finding is to have few lines.
+  Lines& gap() { return add(0, ""); }
   const std::string& text() const { return text_; }
 
  private:
@@ -40,5 +40,7 @@ bool is_deepspeed(const Case& drawn);
 bool is_fsdp2(const Case& drawn);  // or HSDP
 // By hand each weight is cast to bf16 for a forward pass: what FSDP's policies and DeepSpeed do.
 bool casts_by_hand(const Case& drawn);
+// A flat parameter is updated whole: what a step did not use has a gradient of zero, and momentum goes on.
+bool fills_with_zeros(const Case& drawn);
 
 }  // namespace seeksim::harness::torch

@@ -19,8 +19,13 @@ std::string block_of(const Case& drawn, const std::string& width) {
 void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
   const std::string inputs = drawn.at("inputs");
   to.add_if(inputs != "numbers", 2, fmt::format("self.embed = nn.Embedding({}, {})", kTokens, width));
-  to.add(2, "self.blocks = nn.ModuleList(");
-  to.add(3, fmt::format("{} for _ in range({})", block_of(drawn, width), drawn.at("depth"))).add(2, ")");
+  const std::string block = block_of(drawn, width);
+  if (drawn.at("depth") == "1" && drawn.at("norm") == "off" && drawn.at("dropout") == "off")
+    to.add(2, fmt::format("self.blocks = nn.ModuleList([{}])", block));
+  else
+    to.add(2, "self.blocks = nn.ModuleList(")
+        .add(3, fmt::format("{} for _ in range({})", block, drawn.at("depth")))
+        .add(2, ")");
   to.add_if(drawn.at("branch") != "off", 2, fmt::format("self.other = nn.Linear({0}, {0})", width));
   to.add_if(drawn.at("scalar") == "on", 2, "self.scale = nn.Parameter(torch.tensor(0.5))");
   to.add_if(drawn.at("strided") == "on", 2,
@@ -35,13 +40,15 @@ void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
 
 void add_forward(const Case& drawn, Lines& to) {
   const std::string recompute = drawn.at("recompute");
+  const std::string one = drawn.at("depth") == "1" ? "self.blocks[0]" : "block";
   const std::string block = recompute == "off"
-                                ? "block(h)"
-                                : fmt::format("(block(h) if PLAIN else checkpoint(block, h, use_reentrant={}))",
+                                ? one + "(h)"
+                                : fmt::format("({0}(h) if PLAIN else checkpoint({0}, h, use_reentrant={1}))", one,
                                               recompute == "on" ? "False" : "True");
-  to.add(0, "").add(1, "def forward(self, x, step):");
-  to.add(2, drawn.at("inputs") == "numbers" ? "h = x" : "h = self.embed(x)");
-  to.add(2, "for block in self.blocks:").add(3, "h = h + " + block);
+  to.add(0, "").add(1, drawn.at("inputs") == "numbers" ? "def forward(self, h, step):" : "def forward(self, x, step):");
+  to.add_if(drawn.at("inputs") != "numbers", 2, "h = self.embed(x)");
+  const bool several = drawn.at("depth") != "1";
+  to.add_if(several, 2, "for block in self.blocks:").add(several ? 3 : 2, "h = h + " + block);
   to.add_if(drawn.at("reused") == "on", 2, "h = h + self.blocks[0](h)");
   to.add_if(drawn.at("strided") == "on", 2, "h = h + h @ self.mix.t() @ self.mix");
   to.add_if(drawn.at("branch") == "step", 2, "if step % 2:");

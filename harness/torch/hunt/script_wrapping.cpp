@@ -124,9 +124,16 @@ void add_config(const Case& drawn, Lines& to) {
   if (is_on(drawn, "prescale")) words.emplace_back("\"prescale_gradients\": True");
   to.gap().add(0, "CONFIG = {");
   add_words(words, 1, to);
-  to.add(1, "\"zero_optimization\": {");
-  add_words(zero_optimization(drawn), 2, to);
-  to.add(1, "},").add(0, "}");
+  const Names zero = zero_optimization(drawn);
+  const std::string in_a_line = fmt::format("\"zero_optimization\": {{{}}},", joined(zero));
+  if (in_a_line.size() < 110) {
+    to.add(1, in_a_line);
+  } else {
+    to.add(1, "\"zero_optimization\": {");
+    add_words(zero, 2, to);
+    to.add(1, "},");
+  }
+  to.add(0, "}");
 }
 
 void add_wrapping(const Case& drawn, int depth, Lines& to) {

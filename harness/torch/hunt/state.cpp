@@ -45,7 +45,7 @@ HuntFinding finding_of(const Json& json) {
 HuntOf of_json(const Json& json) {
   HuntOf of;
   of.torch = json.at("torch");
-  of.deepspeed = json.at("deepspeed");
+  of.deepspeed = json.at("deepspeed_version");
   of.seed = json.at("seed");
   of.only = json.at("only").get<std::vector<std::string>>();
   of.imports = json.at("imports").get<std::vector<std::string>>();
@@ -75,7 +75,7 @@ Json to_json(const HuntState& state, const Coverage& coverage) {
   for (const auto& [end, count] : state.ends) cases += count;
   return {{"schema", kHuntSchema},
           {"torch", state.of.torch},
-          {"deepspeed", state.of.deepspeed},
+          {"deepspeed_version", state.of.deepspeed},
           {"seed", state.of.seed},
           {"only", state.of.only},
           {"imports", state.of.imports},

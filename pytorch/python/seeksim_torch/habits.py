@@ -119,7 +119,7 @@ class Habits:
 
     def used(self, name: str, weight: torch.Tensor) -> None:
         """A weight of a forward pass."""
-        if weight.requires_grad:
+        if weight.requires_grad and name not in self.watcher.frozen:
             self.say("trains", name)
 
     # --------------------------------------------------------------------------------------------------- gradients

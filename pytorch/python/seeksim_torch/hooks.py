@@ -65,6 +65,7 @@ class Watcher:
         self.optimizers = 0  # inside how many optimizers' step() we are
         self.bare = False  # no forward pass has come before the optimizer's step
         self.engines = 0  # inside how many calls of an engine that makes a step
+        self.frozen: set = set()  # names of parameters that require no gradient: FSDP1's views of them do
         self.sizes: Dict[str, int] = {}  # elements of each weight, whole, as a forward pass used it
         self.names: "weakref.WeakKeyDictionary[torch.nn.Module, str]" = weakref.WeakKeyDictionary()
         self.roots: List["weakref.ReferenceType[torch.nn.Module]"] = []
@@ -112,6 +113,8 @@ class Watcher:
             self.roots.append(weakref.ref(module))
             for name, each in walk(module):
                 self.names.setdefault(each, name)
+                still = [own for own, p in each._parameters.items() if p is not None and not p.requires_grad]
+                self.frozen.update(f"{name}.{own}" if name else own for own in still)
         self.habits.before_forward(module)
         self.faults.before_forward(module)
         if self.states:

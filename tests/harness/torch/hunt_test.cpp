@@ -1,0 +1,267 @@
+// The hunt, without torch: what is drawn, the program that is written, what is left of a finding, and each verdict seen
+// green and red.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+#include "harness/torch/hunt/draw.h"
+#include "harness/torch/hunt/script.h"
+#include "harness/torch/hunt/shrink.h"
+#include "harness/torch/hunt/state.h"
+#include "harness/torch/hunt/trial.h"
+#include "tests/harness/torch/made_run.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using testing::made_run;
+using testing::MadeRank;
+
+std::string program(const Case& drawn) { return script_of(drawn, "case.py", "Drawn."); }
+
+// Each value of each feature in some case of its own: with the least that it needs.
+std::vector<Case> one_of_each() {
+  std::vector<Case> cases;
+  for (const Feature& one : features()) {
+    for (const std::string& value : one.values) {
+      std::optional<Case> found;
+      for (const std::string& wrapper : features().front().values) {
+        if (!found) found = with_both(features().front(), wrapper, one, value, wrapper);
+      }
+      if (one.name != "wrapper" && found) cases.push_back(*found);
+      EXPECT_TRUE(one.name == "wrapper" || found) << one.name << '=' << value << " can never be";
+    }
+  }
+  return cases;
+}
+
+TEST(TorchHunt, WhatIsDrawnMayBe) {
+  Coverage coverage({});
+  std::set<std::string> drawn, wrappers;
+  for (int number = 0; number < 60; ++number) {
+    const Case one = coverage.draw(1, number);
+    ASSERT_EQ(one.size(), features().size());
+    EXPECT_EQ(normal(one), one);
+    EXPECT_EQ(cannot_be(one), "") << case_text(one);
+    EXPECT_EQ(case_of(case_text(one)), one) << "its text reads back";
+    drawn.insert(case_text(one));
+    wrappers.insert(one.at("wrapper"));
+    coverage.add(one);
+  }
+  EXPECT_EQ(drawn.size(), 60u);
+  EXPECT_EQ(wrappers.size(), features().front().values.size());
+  EXPECT_GT(double(coverage.covered().size()), 0.75 * double(coverage.possible())) << "unseen pairs come first";
+}
+
+TEST(TorchHunt, TheSameSeedDrawsTheSame) {
+  Coverage coverage({});
+  EXPECT_EQ(coverage.draw(3, 5), coverage.draw(3, 5));
+  EXPECT_NE(coverage.draw(3, 5), coverage.draw(4, 5));
+  EXPECT_NE(coverage.draw(3, 5), coverage.draw(3, 6));
+}
+
+TEST(TorchHunt, OnlyWhatWasAskedForIsDrawn) {
+  Coverage coverage({"wrapper=fsdp1,zero2", "optimizer=adamw"});
+  for (int number = 0; number < 20; ++number) {
+    const Case one = coverage.draw(1, number);
+    EXPECT_TRUE(one.at("wrapper") == "fsdp1" || one.at("wrapper") == "zero2");
+    EXPECT_EQ(one.at("optimizer"), "adamw");
+  }
+  EXPECT_THROW(Coverage({"wrapper=fsdp9"}), BadInput);
+  EXPECT_THROW(Coverage({"wraper=fsdp1"}), BadInput);
+  EXPECT_THROW(Coverage({"wrapper"}), BadInput);
+}
+
+TEST(TorchHunt, WhatWasRefusedIsNotDrawnAgain) {
+  Coverage coverage({"wrapper=zero1"});
+  const std::size_t before = coverage.possible();
+  coverage.refuse({{"wrapper", "zero1"}, {"tied", "on"}});
+  EXPECT_LT(coverage.possible(), before) << "its pairs are none any more";
+  for (int number = 0; number < 40; ++number) EXPECT_EQ(coverage.draw(1, number).at("tied"), "off");
+}
+
+TEST(TorchHunt, ACaseThatIsWrittenWrongIsToldSo) {
+  EXPECT_EQ(case_text(case_of("wrapper=zero3,inputs=tokens,tied=on")), "wrapper=zero3, inputs=tokens, tied=on");
+  EXPECT_THROW(case_of("wrapper=zero3,tide=on"), BadInput);
+  EXPECT_THROW(case_of("wrapper=zero3,tied=yes"), BadInput);
+  EXPECT_THROW(case_of("wrapper=zero3,static_graph=on"), BadInput) << "it means nothing there";
+}
+
+TEST(TorchHunt, RulesNameWhatThereIs) {
+  std::vector<Rule> rules = impossible();
+  EXPECT_GE(rules.size(), 10u);
+  for (const Rule& rule : rules) {
+    EXPECT_FALSE(rule.why.empty());
+    for (const auto& [name, values] : rule.when) {
+      const auto known =
+          std::find_if(features().begin(), features().end(), [&](const Feature& f) { return f.name == name; });
+      ASSERT_NE(known, features().end()) << name;
+      for (const std::string& value : values)
+        EXPECT_NE(std::find(known->values.begin(), known->values.end(), value), known->values.end()) << value;
+    }
+  }
+  for (const std::string& wrapper : features().front().values)
+    EXPECT_EQ(expected_of(plain_case(wrapper)).grade, Grade::bits) << wrapper;
+}
+
+TEST(TorchHunt, EachValueIsSeenInTheProgram) {
+  for (const Case& one : one_of_each()) {
+    for (const std::string& name : not_plain(one)) {
+      Case other = one;
+      other[name] = feature(name).values.front();
+      const std::string of_one = program(one), of_other = program(normal(other));
+      const auto behind_head = [](const std::string& text) { return text.substr(text.find("import sys")); };
+      if (name == "np") continue;  // an argument of the command
+      EXPECT_NE(behind_head(of_one), behind_head(of_other)) << case_text(one) << ": " << name;
+    }
+  }
+}
+
+TEST(TorchHunt, APlainFindingHasFewLines) {
+  for (const std::string& wrapper : features().front().values) {
+    const std::string text = program(plain_case(wrapper));
+    EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 60) << wrapper << '\n' << text;
+  }
+  for (const Case& one : one_of_each()) {
+    const std::string text = program(one);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = text.find('\n', at);
+      EXPECT_LE(end - at, 110u) << text.substr(at, end - at);
+      at = end + 1;
+    }
+  }
+}
+
+TEST(TorchHunt, WhatTheTrainingByHandDependsOnIsRunAnew) {
+  const Case plain = plain_case("fsdp2");
+  for (const Case& one : one_of_each()) {
+    Case other = one;
+    other["recompute"] = "on";
+    EXPECT_EQ(plain_key(one), plain_key(other)) << "by hand nothing is recomputed";
+  }
+  Case narrow = plain;
+  narrow["precision"] = "bf16";
+  EXPECT_NE(plain_key(plain), plain_key(narrow));
+  Case ddp = plain_case("ddp");
+  ddp["precision"] = "bf16";
+  EXPECT_NE(plain_key(narrow), plain_key(ddp)) << "DDP's model is in bf16 itself";
+}
+
+TEST(TorchShrink, WhatIsNeededStays) {
+  Coverage coverage({"wrapper=zero3"});
+  Case drawn = coverage.draw(1, 2);
+  for (const auto& [name, value] : Case{{"inputs", "tokens"}, {"tied", "on"}, {"persistent", "20"}, {"depth", "3"}})
+    drawn[name] = value;
+  drawn = normal(drawn);
+  const auto still = [](const Case& one) {
+    return one.at("tied") == "on" && one.at("persistent") == "20" && one.at("depth") != "1";
+  };
+  int took = 0;
+  const Case left = shrunk(drawn, 100, still, took);
+  EXPECT_EQ(case_text(left), "wrapper=zero3, depth=2, inputs=tokens, tied=on, persistent=20");
+  EXPECT_LT(took, 40);
+  took = 0;
+  EXPECT_EQ(shrunk(drawn, 0, still, took), drawn) << "no tries, nothing changes";
+  took = 0;
+  EXPECT_EQ(shrunk(
+                drawn, 100, [](const Case&) { return false; }, took),
+            drawn);
+  EXPECT_EQ(needed(left).size(), 5u);
+  EXPECT_TRUE(holds(drawn, needed(left)) || drawn.at("depth") != "2");
+}
+
+TEST(TorchShrink, OneFindingHasOneSignature) {
+  const Case tied = case_of("wrapper=zero3,inputs=tokens,tied=on"), plain = plain_case("zero3");
+  EXPECT_EQ(signature(tied, "compare", "weight blocks.0.up"), signature(tied, "compare", "weight blocks.2.up"));
+  EXPECT_NE(signature(tied, "compare", "weight head"), signature(tied, "replicas_equal", "weight head"));
+  EXPECT_NE(signature(tied, "compare", "weight head"), signature(plain, "compare", "weight head"));
+}
+
+TEST(TorchHuntState, GoesOnWhereItEnded) {
+  const harness::testing::TemporaryFolder folder;
+  Coverage coverage({"wrapper=ddp"}), other({"wrapper=ddp"});
+  HuntState state;
+  state.of = {"2.15.0", "0.19.8", 3, {"wrapper=ddp"}, {}};
+  state.number = 7;
+  state.runs = 21;
+  state.wall_s = 12.5;
+  state.processor_s = 20.25;
+  state.ends = {{"same", 5}, {"red", 2}};
+  state.refusals = {{{{"wrapper", "ddp"}, {"scalar", "on"}}, "RuntimeError: no", 2}};
+  HuntFinding found;
+  found.drawn = found.first = case_of("wrapper=ddp,bucket_view=on");
+  found.key = "k";
+  found.check = "compare";
+  state.found = {found};
+  coverage.refuse(state.refusals.front().part);
+  coverage.add(found.drawn);
+  const std::string file = folder.write("hunt.json", dump(to_json(state, coverage)));
+  HuntState read;
+  read.of = state.of;
+  load_state(file, read, other);
+  EXPECT_EQ(to_json(read, other), to_json(state, coverage));
+  EXPECT_EQ(other.draw(3, 7), coverage.draw(3, 7)) << "it draws what it would have drawn";
+  HuntState of_another;
+  of_another.of = state.of;
+  of_another.of.seed = 4;
+  EXPECT_THROW(load_state(file, of_another, other), BadInput);
+  EXPECT_THROW(load_state(folder.write("other.json", "{\"schema\": \"seeksim-torch-check-1\"}"), read, other),
+               BadInput);
+}
+
+TrialVerdict compared(Grade expected, Grade found, std::size_t in_one) {
+  TrialVerdict verdict;
+  verdict.expected.grade = expected;
+  RunComparison comparison;
+  comparison.grade = found;
+  comparison.weights = 8;
+  comparison.only_in_a = in_one;
+  if (found != Grade::bits) comparison.first = FirstDifference();
+  verdict.found = comparison;
+  judge_distance(verdict, true);
+  return verdict;
+}
+
+TEST(TorchTrial, ACaseIsHeldToItsGrade) {
+  EXPECT_EQ(compared(Grade::bits, Grade::bits, 0).end, TrialEnd::same);
+  EXPECT_EQ(compared(Grade::reassociated, Grade::reassociated, 0).end, TrialEnd::near);
+  EXPECT_EQ(compared(Grade::bits, Grade::reassociated, 0).end, TrialEnd::red);
+  EXPECT_EQ(compared(Grade::rounding, Grade::different, 0).end, TrialEnd::red);
+  EXPECT_EQ(compared(Grade::bits, Grade::bits, 3).end, TrialEnd::red) << "what was not recorded was not compared";
+}
+
+TEST(TorchTrial, AnErrorOfTheFrameworkIsARefusalAndAKilledRankIsNot) {
+  const TorchRun plain = made_run(2);
+  TorchRun run = made_run(2);
+  EXPECT_FALSE(verdict_of_run(plain, run)) << "a good run is to be compared";
+  run.job.processes[1].ending.status = 1;
+  run.job.processes[1].last_words = "[rank1]: ValueError: FSDP doesn't support scalar parameters.";
+  std::optional<TrialVerdict> verdict = verdict_of_run(plain, run);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->end, TrialEnd::refused);
+  EXPECT_EQ(verdict->text, "ValueError: FSDP doesn't support scalar parameters.");
+  run.job.processes[1].ending = {true, 0, SIGSEGV};
+  verdict = verdict_of_run(plain, run);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->end, TrialEnd::red);
+  EXPECT_EQ(verdict->check, "finished");
+  run.job.stopped = Stopped::interrupted;
+  EXPECT_EQ(verdict_of_run(plain, run)->end, TrialEnd::stopped);
+}
+
+TEST(TorchTrial, AJudgeThatIsRedByHandTooSaysNothing) {
+  const auto apart = [](std::int64_t step, MadeRank::Step& one) { one.weight += step >= 2 ? 9 : 0; };
+  const TorchRun plain = made_run(2), divided = made_run(2, 1, apart);
+  const std::optional<TrialVerdict> verdict = verdict_of_run(plain, divided);
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->check, "replicas_equal");
+  EXPECT_FALSE(verdict_of_run(divided, divided));
+}
+
+}  // namespace
+}  // namespace seeksim::harness::torch
