@@ -9,6 +9,7 @@
 #include "harness/reference/pages.h"
 #include "harness/torch/check/switches.h"
 #include "harness/torch/faults.h"
+#include "harness/torch/hunt/features.h"
 #include "harness/torch/judges.h"
 #include "harness/torch/scenario.h"
 
@@ -57,6 +58,15 @@ std::string switch_rows() {
   return table;
 }
 
+std::string feature_rows() {
+  std::string table = table_header({"feature", "values", "of", "what it is"});
+  for (const torch::Feature& one : torch::features())
+    table += table_row({code_span(one.name), fmt::format("{}", fmt::join(one.values, ", ")),
+                        one.wrappers.empty() ? "all" : fmt::format("{}", fmt::join(one.wrappers, ", ")),
+                        plain(one.description, true)});
+  return table;
+}
+
 }  // namespace
 
 Page torch_page() {
@@ -68,6 +78,7 @@ Page torch_page() {
   text += "\n## The judges\n\n" + judge_rows();
   text += "\n## The faults\n\n" + fault_rows();
   text += "\n## The switches of seeksim torch check\n\n" + switch_rows();
+  text += "\n## What seeksim torch hunt draws\n\n" + feature_rows();
   return {"torch.md", text};
 }
 
