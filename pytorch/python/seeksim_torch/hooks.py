@@ -142,7 +142,8 @@ class Watcher:
 
     @staticmethod
     def own_weights(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
-        weights = {name: p for name, p in module._parameters.items() if p is not None}
+        # FSDP1's flat parameter is all of them once more, without use_orig_params.
+        weights = {name: p for name, p in module._parameters.items() if p is not None and name != "_flat_param"}
         # FSDP1 puts whole weights beside its flat ones, as plain attributes.
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and not name.startswith("_") and name not in module._buffers:
