@@ -262,6 +262,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("asks", &asks);
   m.def("slowed", &slowed);
   m.def("clock", &clock_shift);
-  m.def("ended", [] { here().record().ended(); });
+  m.def("ended", [] {
+    here().record().ended();
+    const py::gil_scoped_release no_gil;
+    leave();
+  });
   m.def("forget", [] { here().record().forget(); });
 }

@@ -49,6 +49,11 @@ class SeekWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// From here on no worker lets go of a tensor. Whoever does may have to take Python's lock; and a thread that waits for
+// the lock while Python shuts down is ended on the spot, inside a destructor, which aborts the process. Waits until
+// nobody does: to be called without the lock.
+void leave();
+
 // Runs what it is given, in order, in a thread of its own.
 class Worker {
  public:

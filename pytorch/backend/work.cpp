@@ -1,6 +1,8 @@
 // What a caller holds of an operation, and the thread that runs it.
 #include "pytorch/backend/seeksim_backend.h"
 
+#include <shared_mutex>
+
 namespace seeksim::pytorch {
 
 DType dtype_of(at::ScalarType type) {
@@ -43,6 +45,32 @@ SeekWork::SeekWork(int rank, c10d::OpType op, Tensors outputs)
       outputs_(std::move(outputs)),
       future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
+namespace {
+
+// The end of the process, and who has to be waited for. It lives to the very end: workers use it.
+struct Leaving {
+  std::shared_mutex held;
+  bool now = false;
+};
+
+Leaving& leaving() {
+  static auto* one = new Leaving;
+  return *one;
+}
+
+void let_go(std::function<void()>& task) {
+  const std::shared_lock hold(leaving().held);
+  if (leaving().now) new std::function<void()>(std::move(task));  // for ever
+  task = nullptr;
+}
+
+}  // namespace
+
+void leave() {
+  const std::unique_lock hold(leaving().held);
+  leaving().now = true;
+}
+
 void SeekWork::done(std::exception_ptr error) {
   if (error) {
     future_->setError(error);
@@ -80,6 +108,7 @@ void Worker::loop() {
       queue_.pop_front();
     }
     task();
+    let_go(task);
   }
 }
 

@@ -130,6 +130,10 @@ TEST_F(TorchEndToEnd, TheUsersOwnLauncherGivesTheSameBits) {
   EXPECT_EQ(compared("direct", "torchrun", 0)["grade"], "bits");
 }
 
+TEST_F(TorchEndToEnd, ARankMayShutDownWhileOperationsEnd) {
+  EXPECT_STATUS(run("leaves", {"--np", "2"}, {paths::source_dir() + "/tests/pytorch/scripts/leaves_at_once.py"}), 0);
+}
+
 TEST_F(TorchEndToEnd, DeepSpeedsLauncherAndZeRO3UseDdpsBits) {
   if (!has("deepspeed")) GTEST_SKIP() << "there is no DeepSpeed in this environment";
   EXPECT_STATUS(run("ddp", {"--np", "2"}, {example("layouts.py")}), 0);

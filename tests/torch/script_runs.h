@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <deque>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -74,6 +76,24 @@ class ScriptRuns : public ::testing::Test {
   harness::testing::TemporaryFolder folder_;
 };
 
-#define EXPECT_STATUS(ran, wanted) EXPECT_EQ((ran).ending.status, wanted) << (ran).out << (ran).err
+// How a run ended, before all that it printed: who shows a failure may cut it in the middle.
+inline std::string verdict_first(const Captured& ran) {
+  std::string text = "how it ended:\n";
+  std::istringstream lines(ran.out + ran.err);
+  std::deque<std::string> last;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("  FAIL", 0) == 0) text += line + '\n';
+    last.push_back(line);
+    if (last.size() > 12) last.pop_front();
+  }
+  for (const std::string& line : last) text += line + '\n';
+  return text + "all of it:\n" + ran.out + ran.err;
+}
+
+#define EXPECT_STATUS(ran, wanted)                                                                              \
+  do {                                                                                                          \
+    const Captured& status_of = (ran);                                                                          \
+    EXPECT_EQ(status_of.ending.status, wanted) << ::seeksim::harness::torch::testing::verdict_first(status_of); \
+  } while (false)
 
 }  // namespace seeksim::harness::torch::testing
