@@ -43,6 +43,10 @@ void add_torch_run(CLI::App& torch, TorchArguments& a) {
       ->check(CLI::Range(1, kRanksMax));
   run->add_option("--set", a.sets, "key.path=value: change a value of the scenario, as for seeksim run")
       ->allow_extra_args(false);
+  run->add_option_function<std::string>(
+      "--backend", [&a](const std::string& word) { a.sets.push_back("torch.backend=" + word); },
+      "Who carries the collectives: seeksim; forwarded or gathered: the script's own backend, watched; own: "
+      "the same, unwatched (torch.backend of the scenario)");
   run->add_option("--python", a.python,
                   "The Python that has torch (default: the active virtual environment's, else python3)");
   run->add_option("--out", a.out, "Folder for records, report.json, junit.xml, story.txt and the ranks' output");

@@ -72,6 +72,8 @@ std::string verb_of(Blame blame) {
       return "joined, but its contribution never arrived in";
     case Blame::disagrees:
       return "means another collective than";
+    case Blame::backend_failed:
+      return "was failed by its own backend in";
     default:
       return "did not answer in";
   }

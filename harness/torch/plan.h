@@ -21,8 +21,10 @@ struct RecordPlan {
 };
 
 enum class Backend : std::uint8_t {
-  seeksim,  // its own: sums in rank order, faults, every collective held against the other ranks'
-  own,      // torch's: no faults; steps, losses and weights are recorded
+  seeksim,    // its own: sums in rank order, faults, every collective held against the other ranks'
+  forwarded,  // the same before the script's own backend, which carries the data and adds it up
+  gathered,   // the script's own carries; sums are in rank order, on the device where the tensors are
+  own,        // torch's: no faults; steps, losses and weights are recorded
   count_
 };
 std::string_view name(Backend backend);

@@ -89,9 +89,9 @@ void read_rules(const Reader& top, TorchScenario& scenario) {
   const std::size_t before = top.findings().document().problems().size();
   for (const faults::Rule& rule : read_faults(top, {}, is_key_in_torch)) scenario.faults.push_back(as_in_torch(rule));
   if (scenario.faults.empty() || before != 0) return;
-  if (scenario.torch.backend != Backend::seeksim) {
+  if (scenario.torch.backend == Backend::own) {
     top.problem("faults", "torch's own backend injects none",
-                "Use torch.backend \"seeksim\", or leave the faults out.");
+                "Use torch.backend \"seeksim\" or \"forwarded\", or leave the faults out.");
     return;
   }
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
@@ -152,6 +152,16 @@ void refuse_other_scenarios(const Document& document) {
   }
 }
 
+void refuse_order(const Reader& torch, const TorchPlan& plan) {
+  const bool own = plan.backend == Backend::own || plan.backend == Backend::forwarded;
+  if (own && plan.sums != pytorch::SumOrder::canonical)
+    torch.problem("sums", "the script's own backend has an order of its own",
+                  "Use torch.backend \"seeksim\" or \"gathered\".");
+  if (plan.backend == Backend::gathered && plan.sums > pytorch::SumOrder::rotated)
+    torch.problem("sums", "this order needs parts of numbers that another backend does not carry",
+                  "Use torch.backend \"seeksim\", or canonical, reversed or rotated.");
+}
+
 TorchScenario load(const Document& document, const std::optional<int>& np) {
   refuse_other_scenarios(document);
   TorchScenario scenario;
@@ -172,8 +182,7 @@ TorchScenario load(const Document& document, const std::optional<int>& np) {
                   "Give one of the two, or --set torch.np=N.");
   }
   if (np) scenario.torch.ranks = *np;
-  if (scenario.torch.backend != Backend::seeksim && scenario.torch.sums != pytorch::SumOrder::canonical)
-    torch.problem("sums", "torch's own backend has an order of its own", "Use torch.backend \"seeksim\".");
+  refuse_order(torch, scenario.torch);
   read_replicas(torch, scenario.torch);
   read_rules(top, scenario);
   read_checks(top, scenario);
@@ -184,7 +193,10 @@ TorchScenario load(const Document& document, const std::optional<int>& np) {
 
 }  // namespace
 
-std::string_view name(Backend backend) { return backend == Backend::own ? "own" : "seeksim"; }
+std::string_view name(Backend backend) {
+  constexpr std::string_view kNames[] = {"seeksim", "forwarded", "gathered", "own"};
+  return kNames[std::size_t(backend)];
+}
 
 const Keys<TorchPlan>& torch_keys() {
   static const Keys<TorchPlan> keys = {
@@ -197,8 +209,10 @@ const Keys<TorchPlan>& torch_keys() {
        "timeout_s and ten seconds more."},
       {"seed", at(&TorchPlan::seed), integer(0, kExact), kNoBit, "Of the random draws of faults with a probability."},
       {"backend", in_words(&TorchPlan::backend), choice(words_of<Backend>()), kNoBit,
-       "seeksim: its own, which sums in rank order, injects faults and compares what the ranks mean. own: torch's; "
-       "losses and weights are recorded, collectives are not."},
+       "seeksim: its own, which sums in rank order, injects faults and compares what the ranks mean. forwarded: the "
+       "same before the script's own backend (gloo, NCCL), which carries the data and adds it up. gathered: the "
+       "script's own carries, and sums are in rank order. own: torch's; losses and weights are recorded, collectives "
+       "are not."},
       {"sums", in_words(&TorchPlan::sums), choice(words_of<pytorch::SumOrder>()), kNoBit,
        "In which order sums over ranks add. All but canonical are there to measure how far another order of summation "
        "moves a training: see docs/layouts.md."},

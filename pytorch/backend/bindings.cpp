@@ -1,7 +1,6 @@
 // What the Python package sees of the backend.
 #include <torch/extension.h>
 
-#include <ATen/MemoryOverlap.h>
 #include <frameobject.h>
 
 #include <bit>
@@ -117,22 +116,15 @@ void sight(const std::string& kind, const std::string& name, const std::string& 
 }
 
 // Faults in a tensor of this rank, in place and unseen by autograd. True where one struck.
-bool strike_tensor(const std::string& where, const std::string& name, const at::Tensor& t) {
+bool strike_here(const std::string& where, const std::string& name, const at::Tensor& t) {
   Session& s = here();
   Situation situation;
   situation.act = act(where);
   situation.name = name;
   bool struck = false;
   for (const Rules::Hit& hit : s.rules_at(std::move(situation))) {
-    at::NoGradGuard no_grad;
-    const at::Tensor values = t.variable_data();                            // with a version counter of its own
-    if (at::has_internal_overlap(values) == at::MemOverlap::Yes) continue;  // one number stands for several
-    const bool plain = values.device().is_cpu() && values.is_contiguous();
-    const at::Tensor flat = plain ? values : values.cpu().contiguous().clone();
-    const std::string what =
-        strike(*hit.rule, dtype_of(flat.scalar_type()), static_cast<std::byte*>(flat.data_ptr()), flat.numel());
+    const std::string what = strike_tensor(*hit.rule, t);
     if (what.empty()) continue;
-    if (!plain) values.copy_(flat);
     s.fired(hit, -1, where + ' ' + name + ": " + what);
     struck = true;
   }
@@ -184,10 +176,13 @@ std::pair<double, double> clock_shift() {
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                          std::string group, std::vector<int> ranks, double timeout_s,
-                                         std::string backend) {
+                                         std::string backend,
+                                         const std::optional<c10::intrusive_ptr<c10d::Backend>>& inner, bool folds) {
   py::gil_scoped_release no_gil;
   return c10::make_intrusive<SeekBackend>(
-      store, rank, size, SeekBackend::Start{std::move(group), std::move(ranks), timeout_s, std::move(backend)});
+      store, rank, size,
+      SeekBackend::Start{std::move(group), std::move(ranks), timeout_s, std::move(backend),
+                         inner.value_or(c10::intrusive_ptr<c10d::Backend>{}), folds});
 }
 
 // One frame: the code object is kept for ever, so that its address stays its name.
@@ -258,7 +253,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     for (const Act act : here().rules().acts()) names.emplace_back(name(act));
     return names;
   });
-  m.def("strike", &strike_tensor);
+  m.def("strike", &strike_here);
   m.def("asks", &asks);
   m.def("slowed", &slowed);
   m.def("clock", &clock_shift);

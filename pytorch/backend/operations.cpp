@@ -6,6 +6,7 @@ namespace seeksim::pytorch {
 namespace {
 
 using c10d::OpType;
+using Inner = c10d::Backend;
 
 Bytes bytes(const at::Tensor& t) { return {static_cast<std::byte*>(t.data_ptr()), t.nbytes()}; }
 std::vector<Bytes> bytes(const Tensors& tensors) {
@@ -93,16 +94,24 @@ Reduction SeekBackend::reduction(OpName op, const c10d::ReduceOp& how, const Ten
   return r;
 }
 
-WorkPtr SeekBackend::allreduce(Tensors& t, const c10d::AllreduceOptions& o) {
+SeekBackend::Job SeekBackend::all_reduction(const Tensors& t, const c10d::ReduceOp& how) {
   Job j = job(OpName::all_reduce, OpType::ALLREDUCE, t, t);
-  j.how = reduction(j.op, o.reduceOp, t);
+  j.how = reduction(j.op, how, t);
   j.reduces = true;
   j.body = [this](Job& job) { all_reduce(*group_, job.call, job.how, bytes(job.out)); };
+  return j;
+}
+
+WorkPtr SeekBackend::allreduce(Tensors& t, const c10d::AllreduceOptions& o) {
+  Job j = all_reduction(t, o.reduceOp);
+  j.carry = [o](Job&, Inner& inner, Tensors& in, Tensors&) { return inner.allreduce(in, o); };
   return enqueue(std::move(j));
 }
 
 WorkPtr SeekBackend::allreduce_coalesced(Tensors& t, const c10d::AllreduceCoalescedOptions& o) {
-  return allreduce(t, o);
+  Job j = all_reduction(t, o.reduceOp);
+  j.carry = [o](Job&, Inner& inner, Tensors& in, Tensors&) { return inner.allreduce_coalesced(in, o); };
+  return enqueue(std::move(j));
 }
 
 WorkPtr SeekBackend::reduce(Tensors& t, const c10d::ReduceOptions& o) {
@@ -111,6 +120,7 @@ WorkPtr SeekBackend::reduce(Tensors& t, const c10d::ReduceOptions& o) {
   j.reduces = true;
   j.root = int(o.rootRank);
   j.body = [this](Job& job) { pytorch::reduce(*group_, job.call, job.how, bytes(job.out), job.root); };
+  j.carry = [o](Job&, Inner& inner, Tensors& in, Tensors&) { return inner.reduce(in, o); };
   return enqueue(std::move(j));
 }
 
@@ -118,16 +128,21 @@ WorkPtr SeekBackend::broadcast(Tensors& t, const c10d::BroadcastOptions& o) {
   Job j = job(OpName::broadcast, OpType::BROADCAST, t, t);
   j.root = int(o.rootRank);
   j.body = [this](Job& job) { pytorch::broadcast(*group_, job.call, bytes(job.out), job.root); };
+  j.carry = [o](Job&, Inner& inner, Tensors& in, Tensors&) { return inner.broadcast(in, o); };
   return enqueue(std::move(j));
 }
 
-WorkPtr SeekBackend::allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions&) {
+WorkPtr SeekBackend::allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& o) {
   Job j = job(OpName::all_gather, OpType::ALLGATHER, {only(in, "all_gather")}, only(out, "all_gather"));
   j.body = [this](Job& job) { all_gather(*group_, job.call, bytes(job.in[0]), bytes(job.out)); };
+  j.carry = [o](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    std::vector<Tensors> lists = {got};
+    return inner.allgather(lists, given, o);
+  };
   return enqueue(std::move(j));
 }
 
-WorkPtr SeekBackend::allgather_coalesced(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions&) {
+WorkPtr SeekBackend::allgather_coalesced(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& o) {
   TORCH_CHECK_VALUE(out.size() == std::size_t(getSize()), "seeksim: all_gather: not one list for each rank");
   Tensors flat;
   for (std::size_t i = 0; i < in.size(); ++i) {
@@ -142,10 +157,15 @@ WorkPtr SeekBackend::allgather_coalesced(std::vector<Tensors>& out, Tensors& in,
       all_gather(*group_, job.call, bytes(job.in[i]), std::span<const Bytes>(outs).subspan(i * n, n));
     }
   };
+  j.carry = [o, n = out.size()](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    std::vector<Tensors> lists(n);
+    for (std::size_t i = 0; i < got.size(); ++i) lists[i % n].push_back(got[i]);
+    return inner.allgather_coalesced(lists, given, o);
+  };
   return enqueue(std::move(j));
 }
 
-WorkPtr SeekBackend::gather_flat(Tensors out, Tensors in) {
+WorkPtr SeekBackend::gather_flat(Tensors out, Tensors in, const c10d::AllgatherOptions& o) {
   TORCH_CHECK_VALUE(in.size() == out.size() && !in.empty(), "seeksim: all_gather: not as many outputs as inputs");
   Job j = job(OpName::all_gather, OpType::_ALLGATHER_BASE, std::move(in), std::move(out));
   j.body = [this](Job& job) {
@@ -154,13 +174,17 @@ WorkPtr SeekBackend::gather_flat(Tensors out, Tensors in) {
       all_gather(*group_, job.call, bytes(job.in[i]), in_parts<Bytes>(job.out[i], getSize(), "all_gather"));
     }
   };
+  j.carry = [o](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    return given.size() == 1 ? inner._allgather_base(got[0], given[0], o)
+                             : inner.allgather_into_tensor_coalesced(got, given, o);
+  };
   return enqueue(std::move(j));
 }
-WorkPtr SeekBackend::_allgather_base(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions&) {
-  return gather_flat({out}, {in});
+WorkPtr SeekBackend::_allgather_base(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions& o) {
+  return gather_flat({out}, {in}, o);
 }
-WorkPtr SeekBackend::allgather_into_tensor_coalesced(Tensors& out, Tensors& in, const c10d::AllgatherOptions&) {
-  return gather_flat(out, in);
+WorkPtr SeekBackend::allgather_into_tensor_coalesced(Tensors& out, Tensors& in, const c10d::AllgatherOptions& o) {
+  return gather_flat(out, in, o);
 }
 
 WorkPtr SeekBackend::gather(std::vector<Tensors>& out, Tensors& in, const c10d::GatherOptions& o) {
@@ -168,6 +192,11 @@ WorkPtr SeekBackend::gather(std::vector<Tensors>& out, Tensors& in, const c10d::
   Job j = job(OpName::gather, OpType::GATHER, {only(in, "gather")}, is_root ? only(out, "gather") : Tensors{});
   j.root = int(o.rootRank);
   j.body = [this](Job& job) { pytorch::gather(*group_, job.call, bytes(job.in[0]), bytes(job.out), job.root); };
+  j.carry = [o](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    std::vector<Tensors> lists;
+    if (!got.empty()) lists.push_back(got);
+    return inner.gather(lists, given, o);
+  };
   return enqueue(std::move(j));
 }
 
@@ -179,6 +208,14 @@ WorkPtr SeekBackend::gather_into_tensor(at::Tensor& out, at::Tensor& in, const c
     const auto parts = job.out.empty() ? std::vector<Bytes>{} : in_parts<Bytes>(job.out[0], getSize(), "gather");
     pytorch::gather(*group_, job.call, bytes(job.in[0]), parts, job.root);
   };
+  j.carry = [o, n = getSize()](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    std::vector<Tensors> lists;
+    if (!got.empty()) {
+      Tensors& parts = lists.emplace_back();
+      for (const at::Tensor& part : got[0].view({-1}).chunk(n)) parts.push_back(part.view(given[0].sizes()));
+    }
+    return inner.gather(lists, given, o);
+  };
   return enqueue(std::move(j));
 }
 
@@ -187,6 +224,11 @@ WorkPtr SeekBackend::scatter(Tensors& out, std::vector<Tensors>& in, const c10d:
   Job j = job(OpName::scatter, OpType::SCATTER, is_root ? only(in, "scatter") : Tensors{}, {only(out, "scatter")});
   j.root = int(o.rootRank);
   j.body = [this](Job& job) { pytorch::scatter(*group_, job.call, const_bytes(job.in), bytes(job.out[0]), job.root); };
+  j.carry = [o](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    std::vector<Tensors> lists;
+    if (!given.empty()) lists.push_back(given);
+    return inner.scatter(got, lists, o);
+  };
   return enqueue(std::move(j));
 }
 
@@ -198,13 +240,17 @@ WorkPtr SeekBackend::reduce_scatter(Tensors& out, std::vector<Tensors>& in, cons
   j.body = [this](Job& job) {
     pytorch::reduce_scatter(*group_, job.call, job.how, const_bytes(job.in), bytes(job.out[0]));
   };
+  j.carry = [o](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    std::vector<Tensors> lists = {given};
+    return inner.reduce_scatter(got, lists, o);
+  };
   return enqueue(std::move(j));
 }
 
-WorkPtr SeekBackend::scatter_flat(Tensors out, Tensors in, const c10d::ReduceOp& how) {
+WorkPtr SeekBackend::scatter_flat(Tensors out, Tensors in, const c10d::ReduceScatterOptions& o) {
   TORCH_CHECK_VALUE(in.size() == out.size() && !in.empty(), "seeksim: reduce_scatter: not as many outputs as inputs");
   Job j = job(OpName::reduce_scatter, OpType::_REDUCE_SCATTER_BASE, std::move(in), std::move(out));
-  j.how = reduction(j.op, how, j.in);
+  j.how = reduction(j.op, o.reduceOp, j.in);
   j.reduces = true;
   j.body = [this](Job& job) {
     for (std::size_t i = 0; i < job.in.size(); ++i) {
@@ -213,34 +259,43 @@ WorkPtr SeekBackend::scatter_flat(Tensors out, Tensors in, const c10d::ReduceOp&
                               bytes(job.out[i]));
     }
   };
+  j.carry = [o](Job&, Inner& inner, Tensors& given, Tensors& got) {
+    return given.size() == 1 ? inner._reduce_scatter_base(got[0], given[0], o)
+                             : inner.reduce_scatter_tensor_coalesced(got, given, o);
+  };
   return enqueue(std::move(j));
 }
 WorkPtr SeekBackend::_reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& o) {
-  return scatter_flat({out}, {in}, o.reduceOp);
+  return scatter_flat({out}, {in}, o);
 }
 WorkPtr SeekBackend::reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in, const c10d::ReduceScatterOptions& o) {
-  return scatter_flat(out, in, o.reduceOp);
+  return scatter_flat(out, in, o);
 }
 
 WorkPtr SeekBackend::alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_split,
-                                   std::vector<int64_t>& in_split, const c10d::AllToAllOptions&) {
+                                   std::vector<int64_t>& in_split, const c10d::AllToAllOptions& o) {
   Job j = job(OpName::all_to_all, OpType::ALLTOALL_BASE, {in}, {out});
   j.body = [this, in_split, out_split](Job& job) {
     all_to_all(*group_, job.call, cut<ConstBytes>(job.in[0], in_split, getSize()),
                cut<Bytes>(job.out[0], out_split, getSize()));
   };
+  j.carry = [o, in_split, out_split](Job&, Inner& inner, Tensors& given, Tensors& got) mutable {
+    return inner.alltoall_base(got[0], given[0], out_split, in_split, o);
+  };
   return enqueue(std::move(j));
 }
 
-WorkPtr SeekBackend::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions&) {
+WorkPtr SeekBackend::alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& o) {
   Job j = job(OpName::all_to_all, OpType::ALLTOALL, in, out);
   j.body = [this](Job& job) { all_to_all(*group_, job.call, const_bytes(job.in), bytes(job.out)); };
+  j.carry = [o](Job&, Inner& inner, Tensors& given, Tensors& got) { return inner.alltoall(got, given, o); };
   return enqueue(std::move(j));
 }
 
-WorkPtr SeekBackend::barrier(const c10d::BarrierOptions&) {
+WorkPtr SeekBackend::barrier(const c10d::BarrierOptions& o) {
   Job j = job(OpName::barrier, OpType::BARRIER, {}, {});
   j.body = [this](Job& job) { pytorch::barrier(*group_, job.call); };
+  j.carry = [o](Job&, Inner& inner, Tensors&, Tensors&) { return inner.barrier(o); };
   return enqueue(std::move(j));
 }
 
@@ -258,24 +313,30 @@ void SeekBackend::monitoredBarrier(const c10d::BarrierOptions& o, bool) {
 
 WorkPtr SeekBackend::message(Job j, int from, int to, int tag) {
   j.peer = from == getRank() ? to : from;
+  j.worker = &peer_worker(from, to);
   j.body = [this, to, tag](Job& job) {
     const bool sends = job.op == OpName::send;
     const at::Tensor& t = sends ? job.in[0] : job.out[0];
-    Group::Message m{dtype_of(t.scalar_type()), tag, ""};
+    const Bytes data = start_.inner ? Bytes{} : bytes(t);
+    Group::Message m{dtype_of(t.scalar_type()), tag, "", std::nullopt};
+    if (start_.inner) m.elsewhere = t.nbytes();
     const auto what = [&](const std::string& who) {
       return std::string(name(job.op)) + (sends ? " to " : " from ") + who + " in group " + group_->name() + " (step " +
              std::to_string(job.call.step) + ")";
     };
     if (sends) {
       m.what = what("rank " + std::to_string(group_->launch_rank(to)));
-      return group_->send(to, bytes(t), m);
+      return group_->send(to, data, m);
     }
     m.what = what(job.peer < 0 ? "any rank" : "rank " + std::to_string(group_->launch_rank(job.peer)));
-    const int source = job.peer < 0 ? group_->sender_of_any(m) : job.peer;
-    job.work->came_from(source);
-    group_->receive(source, bytes(t), m);
+    if (job.peer < 0) job.peer = group_->sender_of_any(m);
+    job.work->came_from(job.peer);
+    group_->receive(job.peer, data, m);
   };
-  return enqueue(std::move(j), &peer_worker(from, to));
+  j.carry = [tag](Job& job, Inner& inner, Tensors& given, Tensors& got) {
+    return job.op == OpName::send ? inner.send(given, job.peer, tag) : inner.recv(got, job.peer, tag);
+  };
+  return enqueue(std::move(j));
 }
 
 WorkPtr SeekBackend::send(Tensors& t, int to, int tag) {

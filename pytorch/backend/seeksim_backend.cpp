@@ -54,13 +54,6 @@ std::string shapes_of(const Tensors& tensors) {
   return text;
 }
 
-// Contiguous CPU memory with the tensor's values: the tensor itself where it is that already.
-at::Tensor plain(const at::Tensor& t) {
-  TORCH_CHECK_VALUE(t.layout() == c10::kStrided, "seeksim: sparse tensors are not supported");
-  const at::Tensor values = t.detach().resolve_conj().resolve_neg();
-  return values.device().is_cpu() && values.is_contiguous() ? values : values.cpu().contiguous();
-}
-
 void sleep_for(std::int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
 
 [[noreturn]] void end_process(const faults::Rule& rule) {
@@ -101,7 +94,10 @@ void mistake(Expectation& told, Mode mode) {
 }
 
 void add_all(Digester& digester, const Tensors& tensors) {
-  for (const at::Tensor& t : tensors) digester.add({static_cast<const std::byte*>(t.data_ptr()), t.nbytes()});
+  for (const at::Tensor& t : tensors) {
+    const at::Tensor here = on_host(t);
+    digester.add({static_cast<const std::byte*>(here.data_ptr()), here.nbytes()});
+  }
 }
 
 void write_digests(CallEntry& e, const Digest& in, const Digest& out) {
@@ -122,7 +118,7 @@ Session*& session() {
 
 Digest digest_of(const at::Tensor& tensor, bool measured) {
   Digester digester(dtype_of(tensor.scalar_type()), measured);
-  add_all(digester, {plain(tensor)});
+  add_all(digester, {tensor});
   return digester.done();
 }
 
@@ -147,53 +143,8 @@ SeekBackend::SeekBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   group_number_ = record.add(entry);
 }
 
-SeekBackend::~SeekBackend() = default;
-
-c10::intrusive_ptr<c10d::Backend::Options> SeekBackend::getBackendOptions() {
-  return c10::make_intrusive<Options>(start_.backend, std::chrono::milliseconds(std::int64_t(group_->timeout() * 1e3)));
-}
-
-void SeekBackend::setTimeout(std::chrono::milliseconds timeout) {
-  if (session()->settings().timeout_s <= 0) group_->timeout(double(timeout.count()) * 1e-3);
-}
-
-void SeekBackend::shutdown() {}
-void SeekBackend::abort() {}
-
-void SeekBackend::startCoalescing() {
-  coalescing_ = true;
-  coalesced_.clear();
-}
-
-// All that was begun in between, as one.
-WorkPtr SeekBackend::endCoalescing() {
-  coalescing_ = false;
-  auto all = c10::make_intrusive<SeekWork>(getRank(), c10d::OpType::COALESCED, Tensors{});
-  struct Rest {
-    std::atomic<std::size_t> left;
-    std::mutex mutex;
-    std::exception_ptr error;
-  };
-  auto rest = std::make_shared<Rest>();
-  rest->left = coalesced_.size();
-  if (coalesced_.empty()) all->done(nullptr);
-  for (auto& work : coalesced_) {
-    work->getFuture()->addCallback([all, rest](c10::ivalue::Future& future) {
-      if (future.hasError()) {
-        std::lock_guard lock(rest->mutex);
-        rest->error = future.exception_ptr();
-      }
-      if (--rest->left == 0) all->done(rest->error);
-    });
-  }
-  coalesced_.clear();
-  return all;
-}
-
-Worker& SeekBackend::peer_worker(int from, int to) {
-  auto& worker = peers_[{from, to}];
-  if (!worker) worker = std::make_unique<Worker>();
-  return *worker;
+SeekBackend::~SeekBackend() {
+  if (start_.inner) worker_of({}).settle();  // it may be shared, and stays
 }
 
 SeekBackend::Job SeekBackend::job(OpName op, c10d::OpType type, Tensors in, Tensors out) {
@@ -281,33 +232,40 @@ bool SeekBackend::strike_before(Job& j) {
   return true;
 }
 
-WorkPtr SeekBackend::enqueue(Job given, Worker* worker) {
+WorkPtr SeekBackend::enqueue(Job given) {
   auto j = std::make_shared<Job>(std::move(given));
+  const auto ready = start_.inner ? dense : on_host;
   j->user_out = j->out;
-  for (at::Tensor& t : j->in) t = plain(t);
+  for (at::Tensor& t : j->in) t = ready(t);
   const bool in_place = j->op == OpName::all_reduce || j->op == OpName::reduce || j->op == OpName::broadcast;
-  for (std::size_t i = 0; i < j->out.size(); ++i) j->out[i] = in_place ? j->in[i] : plain(j->out[i]);
+  for (std::size_t i = 0; i < j->out.size(); ++i) j->out[i] = in_place ? j->in[i] : ready(j->out[i]);
   const DType type = j->in.empty() ? DType::none : dtype_of(j->in[0].scalar_type());
   const bool floating = type != DType::none && type <= DType::fp8_e5m2;
-  const int peer = j->peer >= 0 ? group_->launch_rank(j->peer) : -1;
   Situation situation;
   situation.op = j->op;
-  situation.peer = peer;
+  situation.peer = j->peer >= 0 ? group_->launch_rank(j->peer) : -1;
   situation.sums = j->reduces && floating;
   situation.ranks = start_.ranks;
   for (const at::Tensor& t : j->in) situation.bytes += std::int64_t(t.nbytes());
   j->hits = session()->rules_at(std::move(situation));
-  if (worker == nullptr) j->call.seq = seq_ + 1;
-  j->work = c10::make_intrusive<SeekWork>(getRank(), j->type, j->user_out);
+  if (j->worker == nullptr) j->call.seq = seq_ + 1;
+  j->call.carried_elsewhere = bool(start_.inner);
+  j->work = c10::make_intrusive<SeekWork>(getRank(), j->type, j->user_out,
+                                          start_.inner ? devices_of(j->user_out) : std::vector<c10::Device>{});
   write_down(*j);
   if (!strike_before(*j)) {
     j->work->done(nullptr);
     return j->work;
   }
-  if (worker == nullptr) ++seq_;
-  if (coalescing_) coalesced_.push_back(j->work);
+  if (j->worker == nullptr) ++seq_;
+  if (start_.inner) j->lane = Lane::of(j->in, j->out);
   const WorkPtr work = j->work;
-  (worker != nullptr ? worker : &worker_)->push([this, j] { run(*j); });
+  if (coalescing_) coalesced_.push_back(j->work);
+  if (coalescing_ && goes_together(*j)) {
+    together_.push_back(j);
+  } else {
+    worker_of(*j).push([this, j] { run(*j); });
+  }
   return work;
 }
 
@@ -318,7 +276,7 @@ bool SeekBackend::spoil(Job& j, Site site, Tensors& tensors) {
     const faults::Rule& rule = *hit.rule;
     if (!faults::is_value(rule.kind) || rule.site != site || tensors.empty()) continue;
     at::Tensor& t = tensors[0];
-    const std::string what = strike(rule, dtype_of(t.scalar_type()), static_cast<std::byte*>(t.data_ptr()), t.numel());
+    const std::string what = strike_tensor(rule, t);
     if (what.empty()) continue;
     session()->fired(hit, j.number, what);
     struck = true;
@@ -326,10 +284,17 @@ bool SeekBackend::spoil(Job& j, Site site, Tensors& tensors) {
   return struck;
 }
 
-void SeekBackend::run_checked(Job& j) {
+bool SeekBackend::digests_on_the_way(const Job& j) const { return j.op == OpName::all_reduce && !start_.inner; }
+
+void SeekBackend::start(Job& j) {
   at::NoGradGuard no_grad;
+  c10::OptionalStreamGuard stream;
+  if (j.lane) j.lane->enter(stream);
   Session& s = *session();
   const bool hashes = s.settings().hashes;
+  j.entry.state = CallState::started;
+  j.entry.started_ns = monotonic_ns();
+  s.record().update(j.number, j.entry);
   if (j.call.seq > 0) {
     s.record().joined(group_number_, j.op, j.call.seq);
     group_->begin(j.call);
@@ -340,14 +305,14 @@ void SeekBackend::run_checked(Job& j) {
     sleep_for(hit.delay_ns);
   }
   spoil(j, Site::gradient, j.in);
-  // An all_reduce goes through the memory once: it takes its digests on the way.
-  Digester in(j.entry.dtype, s.settings().norms), out(j.entry.dtype, s.settings().norms);
-  const bool on_the_way = hashes && j.op == OpName::all_reduce;
-  if (on_the_way) {
-    j.call.digest_in = &in;
-    j.call.digest_out = &out;
+  // An all_reduce of this backend goes through the memory once: it takes its digests on the way.
+  j.gave = std::make_unique<Digester>(j.entry.dtype, s.settings().norms);
+  j.got = std::make_unique<Digester>(j.entry.dtype, s.settings().norms);
+  if (hashes && digests_on_the_way(j)) {
+    j.call.digest_in = j.gave.get();
+    j.call.digest_out = j.got.get();
   } else if (hashes && (j.op != OpName::broadcast || j.root == getRank())) {
-    add_all(in, j.in);
+    add_all(*j.gave, j.in);
   }
   for (const Rules::Hit& hit : j.hits) {
     const faults::Rule& rule = *hit.rule;
@@ -362,15 +327,24 @@ void SeekBackend::run_checked(Job& j) {
     s.fired(hit, j.number, "bit " + std::to_string(bit) + " of its contribution flips on its way");
   }
   j.body(j);
-  if (spoil(j, Site::reduced_gradient, j.out) && on_the_way) {
-    out.again();
-    add_all(out, j.out);
+}
+
+void SeekBackend::end(Job& j) {
+  at::NoGradGuard no_grad;
+  c10::OptionalStreamGuard stream;
+  if (j.lane) j.lane->enter(stream);
+  Session& s = *session();
+  const bool hashes = s.settings().hashes;
+  if (spoil(j, Site::reduced_gradient, j.out) && digests_on_the_way(j)) {
+    j.got->again();
+    add_all(*j.got, j.out);
   }
   for (std::size_t i = 0; i < j.out.size(); ++i) {
     if (j.out[i].data_ptr() != j.user_out[i].data_ptr()) j.user_out[i].detach().copy_(j.out[i]);
   }
-  if (hashes && !on_the_way && (j.op != OpName::reduce || j.root == getRank())) add_all(out, j.out);
-  if (hashes) write_digests(j.entry, in.done(), out.done());
+  if (hashes && !digests_on_the_way(j) && (j.op != OpName::reduce || j.root == getRank())) add_all(*j.got, j.out);
+  if (hashes) write_digests(j.entry, j.gave->done(), j.got->done());
+  if (j.lane) j.lane->settle();
   if (j.call.seq > 0) {
     group_->end(j.call);
     s.record().finished(group_number_, j.call.seq);
@@ -420,20 +394,23 @@ std::exception_ptr SeekBackend::failed(Job& j) {
   }
 }
 
-void SeekBackend::run(Job& j) {
-  j.entry.state = CallState::started;
-  j.entry.started_ns = monotonic_ns();
-  session()->record().update(j.number, j.entry);
-  std::exception_ptr error;
-  try {
-    run_checked(j);
-  } catch (...) {
-    error = failed(j);
-  }
+void SeekBackend::ended(Job& j, const std::exception_ptr& error) {
   j.entry.state = error ? CallState::failed : CallState::finished;
   j.entry.finished_ns = monotonic_ns();
   session()->record().update(j.number, j.entry);
   j.work->done(error);
+}
+
+void SeekBackend::run(Job& j) {
+  std::exception_ptr error;
+  try {
+    start(j);
+    if (start_.inner) carry(j);
+    end(j);
+  } catch (...) {
+    error = failed(j);
+  }
+  ended(j, error);
 }
 
 }  // namespace seeksim::pytorch

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "pytorch/backend/device.h"
 #include "pytorch/core/collectives.h"
 #include "pytorch/core/digest.h"
 #include "pytorch/core/session.h"
@@ -29,6 +30,11 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 Session*& session();
 
 DType dtype_of(at::ScalarType type);
+// A fault in the numbers of a tensor, wherever it lies. Returns what strike() says.
+std::string strike_tensor(const faults::Rule& rule, const at::Tensor& tensor);
+// What reduces these, one from each rank, as pytorch/core/sums.h does: the same bits, with torch's operations, on the
+// tensors' own device. Throws c10::ValueError for an order that it does not have (two_parts, three_parts).
+at::Tensor fold(const Tensors& from_ranks, const Reduction& how);
 // What a tensor was; it may lie anywhere and have any strides.
 Digest digest_of(const at::Tensor& tensor, bool measured);
 // The Python frames of this thread, as a text of the session's record; kNoText where there are none.
@@ -36,7 +42,8 @@ std::uint32_t python_stack(RecordWriter& record);
 
 class SeekWork : public c10d::Work {
  public:
-  SeekWork(int rank, c10d::OpType op, Tensors outputs);
+  // devices: where the outputs lie, except for the host.
+  SeekWork(int rank, c10d::OpType op, Tensors outputs, std::vector<c10::Device> devices);
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::vector<at::Tensor> result() override { return outputs_; }
   int sourceRank() const override { return source_; }
@@ -60,6 +67,7 @@ class Worker {
   Worker() : thread_([this] { loop(); }) {}
   ~Worker();
   void push(std::function<void()> task);
+  void settle();  // returns when all that was pushed has been run
 
  private:
   void loop();
@@ -77,7 +85,9 @@ class SeekBackend : public c10d::Backend {
     std::string name;        // of the group
     std::vector<int> ranks;  // launch ranks
     double timeout_s = 1800;
-    std::string backend;  // the name that the script knows
+    std::string backend;                           // the name that the script knows
+    c10::intrusive_ptr<c10d::Backend> inner = {};  // carries the data and adds it up; null: this one does, on the host
+    bool folds = false;                            // `inner` carries only: sums are canonical, with fold()
   };
   SeekBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Start start);
   ~SeekBackend() override;
@@ -91,6 +101,7 @@ class SeekBackend : public c10d::Backend {
   void shutdown();
   void abort();
   bool supportsCoalescing() const { return true; }
+  void setBoundDeviceId(std::optional<at::Device> device);
 
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -129,6 +140,11 @@ class SeekBackend : public c10d::Backend {
     int peer = -1;  // place
     std::function<void(Job&)> body;
     bool reduces = false;
+    // Starts it in the inner backend, with tensors that stand for `in` and `out`.
+    std::function<WorkPtr(Job&, c10d::Backend& inner, Tensors& in, Tensors& out)> carry = {};
+    std::shared_ptr<Lane> lane = {};  // of tensors on a device
+    Worker* worker = nullptr;         // of its peer; null: the collectives'
+    std::unique_ptr<Digester> gave = {}, got = {};
     Tensors user_out = {};
     Call call = {};
     CallEntry entry = {};
@@ -137,22 +153,39 @@ class SeekBackend : public c10d::Backend {
     c10::intrusive_ptr<SeekWork> work = {};
   };
 
+  using JobPtr = std::shared_ptr<Job>;
+
   static Job job(OpName op, c10d::OpType type, Tensors in, Tensors out);
   static Reduction reduction(OpName op, const c10d::ReduceOp& how, const Tensors& tensors);
   // The way in: numbers it, writes it down, lets faults have their say and hands it to a worker.
-  WorkPtr enqueue(Job job, Worker* worker = nullptr);
+  WorkPtr enqueue(Job job);
   void write_down(Job& job);
   // False where the rank leaves the operation out.
   bool strike_before(Job& job);
   void run(Job& job);
-  void run_checked(Job& job);
+  bool digests_on_the_way(const Job& job) const;
+  void start(
+      Job& job);  // takes its digests, strikes it; the ranks meet, and without an inner backend exchange the data
+  void end(Job& job);
+  void ended(Job& job, const std::exception_ptr& error);
+  void run_together(const std::vector<JobPtr>& jobs);
+  // The inner backend does what ranks that have met mean.
+  void carry(Job& job);
+  WorkPtr begin_carrying(Job& job, Tensors& in, Tensors& out);
+  void await(Job& job, const WorkPtr& work);
+  void carry_and_fold(Job& job, Tensors& in, Tensors& out);
+  Tensors struck(Job& job) const;
+  void take_back(Job& job, const Tensors& given) const;
   bool spoil(Job& job, faults::Site site, Tensors& tensors);
   void blame(const Job& job, const std::string& text, const std::vector<Culprit>& culprits);
   std::exception_ptr failed(Job& job);
+  Job all_reduction(const Tensors& tensors, const c10d::ReduceOp& how);
   WorkPtr message(Job job, int from, int to, int tag);
-  WorkPtr gather_flat(Tensors out, Tensors in);
-  WorkPtr scatter_flat(Tensors out, Tensors in, const c10d::ReduceOp& how);
+  WorkPtr gather_flat(Tensors out, Tensors in, const c10d::AllgatherOptions& o);
+  WorkPtr scatter_flat(Tensors out, Tensors in, const c10d::ReduceScatterOptions& o);
   Worker& peer_worker(int from, int to);
+  Worker& worker_of(const Job& job);
+  bool goes_together(const Job& job) const;
 
   Start start_;
   std::unique_ptr<Group> group_;
@@ -160,6 +193,8 @@ class SeekBackend : public c10d::Backend {
   std::uint64_t seq_ = 0;
   bool coalescing_ = false;
   std::vector<c10::intrusive_ptr<SeekWork>> coalesced_;
+  std::vector<JobPtr> together_;  // of coalesced_, what the inner backend gets in one group
+  std::mutex inner_mutex_;        // backends take calls from one thread at a time
   std::map<std::pair<int, int>, std::unique_ptr<Worker>> peers_;
   Worker worker_;  // last: it stops first
 };

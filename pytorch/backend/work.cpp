@@ -1,4 +1,6 @@
 // What a caller holds of an operation, and the thread that runs it.
+#include <future>
+
 #include "pytorch/backend/seeksim_backend.h"
 
 #include <shared_mutex>
@@ -40,10 +42,11 @@ DType dtype_of(at::ScalarType type) {
   }
 }
 
-SeekWork::SeekWork(int rank, c10d::OpType op, Tensors outputs)
+SeekWork::SeekWork(int rank, c10d::OpType op, Tensors outputs, std::vector<c10::Device> devices)
     : Work(rank, op),
       outputs_(std::move(outputs)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                       std::move(devices))) {}
 
 namespace {
 
@@ -95,6 +98,12 @@ void Worker::push(std::function<void()> task) {
     queue_.push_back(std::move(task));
   }
   wake_.notify_one();
+}
+
+void Worker::settle() {
+  std::promise<void> reached;
+  push([&reached] { reached.set_value(); });
+  reached.get_future().wait();
 }
 
 void Worker::loop() {

@@ -119,10 +119,19 @@ void need(bool fits, const char* op, const char* what) {
   if (!fits) throw std::invalid_argument("seeksim: " + std::string(op) + ": " + what);
 }
 
+// Where another backend carries the data the ranks only meet, and compare what they mean.
+bool only_meets(Group& group, Call& call) {
+  if (!call.carried_elsewhere) return false;
+  group.meet(call);
+  group.turn();
+  return true;
+}
+
 }  // namespace
 
 void all_reduce(Group& group, Call& call, const Reduction& how, std::span<const Bytes> tensors) {
   expect_reduction(call, OpName::all_reduce, how, -1);
+  if (only_meets(group, call)) return;
   std::size_t base = 0;
   for (const Bytes tensor : tensors) {
     reduce_tensor(group, call, how, tensor, true, base);
@@ -132,6 +141,7 @@ void all_reduce(Group& group, Call& call, const Reduction& how, std::span<const 
 
 void reduce(Group& group, Call& call, const Reduction& how, std::span<const Bytes> tensors, int root) {
   expect_reduction(call, OpName::reduce, how, root);
+  if (only_meets(group, call)) return;
   std::size_t base = 0;
   for (const Bytes tensor : tensors) {
     reduce_tensor(group, call, how, tensor, group.place() == root, base);
@@ -142,6 +152,7 @@ void reduce(Group& group, Call& call, const Reduction& how, std::span<const Byte
 void broadcast(Group& group, Call& call, std::span<const Bytes> tensors, int root) {
   call.expected.op = OpName::broadcast;
   call.expected.root = root;
+  if (only_meets(group, call)) return;
   const Contribution mine(group, call);
   std::size_t base = 0;
   for (const Bytes tensor : tensors) {
@@ -160,6 +171,7 @@ void broadcast(Group& group, Call& call, std::span<const Bytes> tensors, int roo
 
 // Everybody's bytes, to all or to one: what all_gather and gather share. out is empty where nothing is wanted.
 static void collect(Group& group, Call& call, ConstBytes in, std::span<const Bytes> out) {
+  if (only_meets(group, call)) return;
   const Contribution mine(group, call);
   std::size_t at = 0, most = 0;
   do {
@@ -208,6 +220,7 @@ static void put_shares(const Contribution& mine, std::span<const ConstBytes> in,
 
 // What each rank has for each, cut into shares of the giver's slot: what scatter and all_to_all have in common.
 static void deal(Group& group, Call& call, std::span<const ConstBytes> in, std::span<const Bytes> out) {
+  if (only_meets(group, call)) return;
   const Contribution mine(group, call);
   const std::size_t share = kSlotBytes / std::size_t(group.size()) / kWide * kWide;
   const std::size_t me = std::size_t(group.place());
@@ -255,6 +268,7 @@ void reduce_scatter(Group& group, Call& call, const Reduction& how, std::span<co
     call.expected.gives[r] = std::int64_t(in[r].size());
     call.expected.takes[r] = std::int64_t(out.size());
   }
+  if (only_meets(group, call)) return;
   const Contribution mine(group, call, &how);
   const std::size_t share = kSlotBytes / std::size_t(group.size()) / kWide * kWide;
   std::size_t at = 0, most = 0;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -19,6 +20,7 @@ namespace seeksim::pytorch {
 namespace {
 
 constexpr int kLookAroundMs = 20;  // how often a waiting rank looks for a poison and for dead processes
+constexpr double kGraceS = 1;      // for another backend to end what a dead process has begun
 
 void relax() {
 #if defined(__x86_64__)
@@ -174,7 +176,7 @@ void Group::throw_poison() const {
   throw CollectiveError(std::string(poison.text, strnlen(poison.text, kPoisonText)), culprits);
 }
 
-void Group::fail(const std::string& text, const std::vector<int>& places, const std::vector<Blame>& blames) {
+void Group::fail(const std::string& text, const std::vector<int>& places, const std::vector<Blame>& blames) const {
   Poison& poison = segment_.poison();
   std::uint32_t none = 0;
   if (poison.state.compare_exchange_strong(none, 1)) {
@@ -215,27 +217,79 @@ void Group::fail_missing(const Call& call, std::uint32_t target, std::int64_t si
        missing, blames);
 }
 
+// --------------------------------------------------------------------------------- while another backend carries data
+
+void Group::entered(const Call& call) { segment_.rank(place()).entered = call.seq; }
+
+std::vector<int> Group::gone_before_end_of(const Call& call) const {
+  std::vector<int> gone;
+  for (int r = 0; r < size(); ++r) {
+    if (segment_.rank(r).finished < call.seq && handle(r) != nullptr && handle(r)->gone()) gone.push_back(r);
+  }
+  return gone;
+}
+
+void Group::look_around(const Call& call, std::int64_t since_ns) const {
+  throw_poison();
+  const double waited_s = double(monotonic_ns() - since_ns) * 1e-9;
+  // A message has no members that could be asked. What a dead member gave may still be on its way: so not at once.
+  const bool late = waited_s > settings_.timeout_s;
+  if (call.seq == 0 || (!late && waited_s < kGraceS)) return;
+  const std::vector<int> gone = gone_before_end_of(call);
+  if (!gone.empty()) failed(call, "a member is dead", false);
+  if (late) failed(call, fmt::format("it did not end in {:.3g} s", waited_s), false);
+}
+
+void Group::failed(const Call& call, const std::string& why, bool here) const {
+  std::vector<int> places;
+  const std::int64_t until = monotonic_ns() + std::int64_t(kGraceS * 1e9);
+  // The error of a lost connection may be here before the other process is gone.
+  while (call.seq > 0 && (places = gone_before_end_of(call)).empty() && monotonic_ns() < until) {
+    throw_poison();
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLookAroundMs));
+  }
+  Blame blame = Blame::is_dead;
+  if (places.empty()) {
+    blame = Blame::backend_failed;
+    for (int r = 0; r < size() && call.seq > 0 && !here; ++r) {
+      if (segment_.rank(r).entered < call.seq) places.push_back(r);  // it has met the others, and hangs or failed there
+    }
+  }
+  if (places.empty()) places = {place()};
+  std::vector<int> launch;
+  for (const int r : places) launch.push_back(launch_rank(r));
+  const std::string who = blame == Blame::is_dead
+                              ? fmt::format("{} died in it (its process is gone)", ranks_text(launch))
+                              : fmt::format("the backend failed {}", ranks_text(launch));
+  fail(fmt::format("seeksim: {}: {}\n  {}", where(call), who, why), places, std::vector<Blame>(places.size(), blame));
+}
+
 // ------------------------------------------------------------------------------------------------ messages between two
 
 void Group::send(int to, std::span<const std::byte> bytes, const Message& message) {
   SEEKSIM_CHECK(to >= 0 && to < size(), "place %d", to);
   Box& box = segment_.box(place(), to);
   const std::uint64_t number = ++sent_[std::size_t(to)];
+  const auto nobody = [&](bool gone) {
+    fail(fmt::format("seeksim: {}: rank {} {}", message.what, launch_rank(to),
+                     gone ? "is dead (its process is gone)" : "does not receive"),
+         {to}, {gone ? Blame::is_dead : Blame::did_not_answer});
+  };
   std::size_t at = 0;
   do {
     const std::uint32_t written = box.written.count.load(std::memory_order_relaxed);
     wait(
-        box.taken, handle(to), [written](std::uint32_t taken) { return written - taken < kChunks; },
-        [&](bool gone) {
-          fail(fmt::format("seeksim: {}: rank {} {}", message.what, launch_rank(to),
-                           gone ? "is dead (its process is gone)" : "does not receive"),
-               {to}, {gone ? Blame::is_dead : Blame::did_not_answer});
-        });
+        box.taken, handle(to), [written](std::uint32_t taken) { return written - taken < kChunks; }, nobody);
     const std::size_t n = std::min(kChunkBytes, bytes.size() - at);
-    box.head[written % kChunks] = {number, bytes.size(), std::int32_t(message.dtype), message.tag};
+    box.head[written % kChunks] = {number, bytes.size() + message.elsewhere.value_or(0), std::int32_t(message.dtype),
+                                   message.tag};
     if (n > 0) std::memcpy(box.data[written % kChunks], bytes.data() + at, n);
     box.written.ring(written + 1);
     at += n;
+    if (!message.elsewhere) continue;
+    // Both ends are there before the other backend begins.
+    wait(
+        box.taken, handle(to), [written](std::uint32_t taken) { return taken == written + 1; }, nobody);
   } while (at < bytes.size());
 }
 
@@ -254,14 +308,15 @@ void Group::receive(int from, std::span<std::byte> bytes, const Message& message
                {from}, {gone ? Blame::is_dead : Blame::did_not_answer});
         });
     const ChunkHead head = box.head[taken % kChunks];
-    if (head.message != number || head.bytes != bytes.size() || head.dtype != std::int32_t(message.dtype) ||
+    const std::size_t expected = bytes.size() + message.elsewhere.value_or(0);
+    if (head.message != number || head.bytes != expected || head.dtype != std::int32_t(message.dtype) ||
         head.tag != message.tag) {
       const auto text = [](std::uint64_t n, std::int32_t type, std::int32_t tag) {
         return fmt::format("{} bytes of {} with tag {}", n, pytorch::name(DType(std::uint8_t(type))), tag);
       };
       fail(fmt::format("seeksim: {}: rank {} sent {}, rank {} expects {} (messages are matched in order)", message.what,
                        launch_rank(from), text(head.bytes, head.dtype, head.tag), launch_rank(place()),
-                       text(bytes.size(), std::int32_t(message.dtype), message.tag)),
+                       text(expected, std::int32_t(message.dtype), message.tag)),
            {from, place()}, {Blame::disagrees, Blame::disagrees});
     }
     const std::size_t n = std::min(kChunkBytes, bytes.size() - at);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ struct Call {
   std::function<void(Expectation&)> mistake;  // a fault: what the others are told of `expected` instead
   std::vector<Strike> strikes;                // faults
   bool doubled = false;                       // a fault: a sum has what this rank gives twice
+  // Another backend carries the data and adds it up: the ranks only meet here, and compare what they mean.
+  bool carried_elsewhere = false;
   // Where the sums of all_reduce take digests of what they read and write, while it is in the cache; null: nowhere.
   Digester* digest_in = nullptr;
   Digester* digest_out = nullptr;
@@ -96,11 +99,21 @@ class Group {
   char* result() const { return segment_.result(bank_); }
   void turn() { bank_ = 1 - bank_; }
 
+  // While another backend carries a collective in which all have met. entered(): its call has come back to this rank.
+  // look_around(), every few milliseconds until it has ended, and failed(), where it reports an error, throw
+  // CollectiveError and let the others know. since_ns: when this rank began to wait (CLOCK_MONOTONIC). here: it
+  // refused this rank's call.
+  void entered(const Call& call);
+  void look_around(const Call& call, std::int64_t since_ns) const;
+  [[noreturn]] void failed(const Call& call, const std::string& why, bool here) const;
+
   // A message to one place, and from one. Throws CollectiveError.
   struct Message {
     DType dtype = DType::none;
     int tag = 0;
     std::string what;  // for texts: "send to rank 3 (step 2)"
+    // Another backend carries so many bytes: both ends only meet here, and compare what they mean.
+    std::optional<std::size_t> elsewhere = std::nullopt;
   };
   void send(int to, std::span<const std::byte> bytes, const Message& message);
   void receive(int from, std::span<std::byte> bytes, const Message& message);
@@ -116,7 +129,9 @@ class Group {
   void wait(Bell& bell, const ProcessHandle* other, const Ready& ready, const std::function<void(bool gone)>& on_end);
   void compare(Call& call);
   void throw_poison() const;
-  [[noreturn]] void fail(const std::string& text, const std::vector<int>& places, const std::vector<Blame>& blames);
+  [[noreturn]] void fail(const std::string& text, const std::vector<int>& places,
+                         const std::vector<Blame>& blames) const;
+  std::vector<int> gone_before_end_of(const Call& call) const;
   [[noreturn]] void fail_missing(const Call& call, std::uint32_t target, std::int64_t since_ns);
   const ProcessHandle* handle(int place) const;
 

@@ -76,7 +76,8 @@ constexpr EnumNames<Blame> kBlames({{Blame::did_not_join, "did_not_join"},
                                     {Blame::is_dead, "is_dead"},
                                     {Blame::contribution_lost, "contribution_lost"},
                                     {Blame::disagrees, "disagrees"},
-                                    {Blame::did_not_answer, "did_not_answer"}});
+                                    {Blame::did_not_answer, "did_not_answer"},
+                                    {Blame::backend_failed, "backend_failed"}});
 
 }  // namespace
 

@@ -37,6 +37,7 @@ struct alignas(128) RankState {
   Bell meetings;                         // how many this rank has come to
   std::atomic<std::uint64_t> joined{0};  // sequence numbers
   std::atomic<std::uint64_t> finished{0};
+  std::atomic<std::uint64_t> entered{0};  // where another backend carries: whose call has come back
   std::atomic<std::int64_t> pid{0};
   std::atomic<std::uint32_t> shows_stacks{0};  // it writes its Python stacks on SIGUSR2
   Expectation expected[kBanks];

@@ -40,6 +40,7 @@ class Plan:
 
 
 VERSION = 1
+BACKENDS = ("seeksim", "forwarded", "gathered", "own")
 
 
 def _filled(kind: type, given: Any, where: str) -> Any:
@@ -80,8 +81,8 @@ def read(folder: str) -> Plan:
     plan: Plan = _filled(Plan, given, path)
     if plan.version != VERSION:
         raise Refusal(f"{path} has version {plan.version}; this package reads version {VERSION}")
-    if plan.backend not in ("seeksim", "own"):
-        raise Refusal(f"{path}: backend has to be seeksim or own, not {plan.backend!r}")
+    if plan.backend not in BACKENDS:
+        raise Refusal(f"{path}: backend has to be one of {', '.join(BACKENDS)}, not {plan.backend!r}")
     if plan.timeout_s < 0 or plan.seed < 0 or plan.attempt < 0 or plan.record.weights_every < 0 or not 1 <= plan.record.max_mib <= 65536:
         raise Refusal(f"{path}: timeout_s, seed, attempt, weights_every and max_mib have no such values")
     if not isinstance(plan.faults, list) or not all(isinstance(rule, dict) for rule in plan.faults):

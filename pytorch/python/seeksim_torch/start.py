@@ -122,6 +122,8 @@ def _begin(folder: str) -> None:
     turns.turn(watcher.habits, rank, world, plan.turns)
     if plan.backend == "seeksim":
         redirect.redirect(module)
+    elif plan.backend != "own":
+        redirect.forward(module, plan.backend == "gathered", plan.timeout_s)
 
 
 def start() -> None:

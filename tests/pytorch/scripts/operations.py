@@ -1,9 +1,11 @@
 """Every operation of torch.distributed against values that it must give, on as many ranks as it is started with.
 
-Prints "N operations are right" on rank 0. What is wrong ends the script with an AssertionError that names it.
+Prints "N operations are right" on rank 0. What is wrong ends the script with an AssertionError that names it. Its
+arguments are what a backend below seeksim's does not do: "ragged" all_gathers, "all_to_all" of lists.
 """
 
 import itertools
+import sys
 from typing import Any, List
 
 import torch
@@ -121,10 +123,11 @@ def all_to_all_ranks() -> None:
     dist.all_gather(out, given(rank))
     for r in range(n):
         check("all_gather", out[r], given(r))
-    out = [torch.empty(r + 1) for r in range(n)]
-    dist.all_gather(out, torch.full((rank + 1,), float(rank)))
-    for r in range(n):
-        check("all_gather of ragged parts", out[r], torch.full((r + 1,), float(r)))
+    if "ragged" not in sys.argv:
+        out = [torch.empty(r + 1) for r in range(n)]
+        dist.all_gather(out, torch.full((rank + 1,), float(rank)))
+        for r in range(n):
+            check("all_gather of ragged parts", out[r], torch.full((r + 1,), float(r)))
     flat = torch.empty(5 * n)
     dist.all_gather_into_tensor(flat, given(rank))
     check("all_gather_into_tensor", flat, torch.cat([given(r) for r in range(n)]))
@@ -138,6 +141,8 @@ def all_to_all_ranks() -> None:
     x, y = torch.empty(sum(takes), 3), torch.full((sum(gives), 3), float(rank))
     dist.all_to_all_single(x, y, takes, gives)
     check("all_to_all_single, ragged", x, torch.cat([torch.full((k, 3), float(r)) for r, k in enumerate(takes)]))
+    if "all_to_all" in sys.argv:
+        return
     out = [torch.empty(rank + 1) for _ in range(n)]
     dist.all_to_all(out, [torch.full((r + 1,), float(rank)) for r in range(n)])
     for r in range(n):
