@@ -2,7 +2,9 @@
 """What a DDP step of 10 M parameters costs under seeksim, with everything recorded, beside torchrun with gloo; and how
 long a second start with --warm takes. In turn, round after round; the ratio of a round is of runs beside each other.
 
-    PYTHON bench/torch_step.py build/release/seeksim [ROUNDS]     with the Python that has torch
+    PYTHON bench/torch_step.py build/release/seeksim [ROUNDS [BACKEND]]     with the Python that has torch
+
+BACKEND: seeksim, or forwarded, gathered: gloo's own transport below it.
 """
 
 import pathlib
@@ -61,7 +63,8 @@ def main():
     program, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
     here = str(pathlib.Path(__file__).resolve())
     example = str(pathlib.Path(here).parents[1] / "examples" / "pytorch" / "ddp.py")
-    under = [program, "torch", "run", "--python", sys.executable, "--np", str(RANKS)]
+    backend = sys.argv[3] if len(sys.argv) > 3 else "seeksim"
+    under = [program, "torch", "run", "--python", sys.executable, "--np", str(RANKS), "--backend", backend]
     gloo = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), here, "rank"]
     ratios = []
     for _ in range(rounds):

@@ -73,7 +73,7 @@ std::string verb_of(Blame blame) {
     case Blame::disagrees:
       return "means another collective than";
     case Blame::backend_failed:
-      return "was failed by its own backend in";
+      return "got no result from the backend below in";
     default:
       return "did not answer in";
   }

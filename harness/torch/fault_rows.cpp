@@ -52,6 +52,12 @@ std::vector<TorchFault> of_collectives() {
        {Mode::op, Mode::count, Mode::dtype, Mode::skip, Mode::count0},
        {},
        "the rank means another operation, count or type than the others, or leaves the collective out"},
+      {FaultKind::device_error,
+       keys({"mode"}),
+       {Mode::never},
+       {},
+       "a call of NCCL on the rank returns ncclUnhandledCudaError, and nothing is sent. never: the call does not "
+       "return. On GPUs only"},
       {FaultKind::oom,
        keys({"tensor"}),
        {},

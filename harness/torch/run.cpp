@@ -56,6 +56,18 @@ class RunFolder {
   std::string path_;
 };
 
+bool strikes_nccl(const TorchScenario& scenario) {
+  return std::any_of(scenario.faults.begin(), scenario.faults.end(),
+                     [](const faults::Rule& rule) { return rule.kind == faults::FaultKind::device_error; });
+}
+
+// What is loaded before NCCL: ours, and what the caller's environment already names.
+std::string preloaded(const Start& start) {
+  const char* others = std::getenv("LD_PRELOAD");
+  return (fs::path(start.built.module).parent_path() / "libseeksim_nccl.so").string() +
+         (others == nullptr || *others == '\0' ? "" : ':' + std::string(others));
+}
+
 JobPlan job_of(const std::string& folder, const TorchScenario& scenario, const std::vector<std::string>& command,
                const Start& start) {
   JobPlan plan;
@@ -69,6 +81,7 @@ JobPlan job_of(const std::string& folder, const TorchScenario& scenario, const s
   plan.ranks = scenario.torch.ranks;
   plan.environment = rank_environment(start);
   plan.environment["SEEKSIM_TORCH_DIR"] = folder;
+  if (strikes_nccl(scenario)) plan.environment["LD_PRELOAD"] = preloaded(start);
   plan.folder = folder;
   plan.patience_s = scenario.torch.patience_s();
   plan.wall_limit_s = start.wall_limit_s;

@@ -1,6 +1,7 @@
 // What the Python package sees of the backend.
 #include <torch/extension.h>
 
+#include <dlfcn.h>
 #include <frameobject.h>
 
 #include <bit>
@@ -36,6 +37,35 @@ RuleKeys rule_keys(const py::dict& rule, const std::string& inside = "") {
   return keys;
 }
 
+// NCCL is about to be called, and pytorch/preload asks what becomes of it.
+int asked_by_nccl(const char* operation) {
+  Session* s = session();
+  if (s == nullptr) return 0;
+  Situation situation;
+  situation.act = Act::library_call;
+  for (int op = 0; op < int(OpName::count_); ++op)
+    if (name(OpName(op)) == operation) situation.op = OpName(op);
+  const std::vector<Rules::Hit> hits = s->rules_at(std::move(situation));
+  const int result = result_of(hits);
+  for (const Rules::Hit& hit : hits)
+    s->fired(hit, -1, std::string("NCCL's ") + operation + (result < 0 ? " never returns" : " returns an error"));
+  return result;
+}
+
+// Throws where a rule needs the preloaded library and it is not there.
+void listen_to_nccl(Session& s) {
+  using Listen = void (*)(int (*)(const char*));
+  if (const auto listen = reinterpret_cast<Listen>(dlsym(RTLD_DEFAULT, "seeksim_nccl_asks"))) {
+    listen(asked_by_nccl);
+    return;
+  }
+  for (const Act act : s.rules().acts()) {
+    if (act == Act::library_call)
+      throw std::invalid_argument(
+          "device_error needs the library that the command preloads, and it is not loaded: leave --warm out");
+  }
+}
+
 void configure(const std::string& record_path, int rank, int world, int attempt, int resumed,
                const std::string& torch_version, const std::string& backend, std::uint64_t max_bytes,
                std::uint64_t seed, double timeout_s, bool hashes, bool norms, bool stacks, const std::string& sums,
@@ -55,6 +85,7 @@ void configure(const std::string& record_path, int rank, int world, int attempt,
   for (const py::dict& rule : rules) s.rules.push_back(rule_keys(rule));
   s.earlier_records = std::move(earlier_records);
   session() = new Session(std::move(s));  // for the life of the process: threads of torch use it to the very end
+  listen_to_nccl(*session());
 }
 
 Session& here() {

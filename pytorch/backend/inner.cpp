@@ -19,15 +19,22 @@ std::string text_of(const std::exception& e) {
 // Flat bytes of a dense tensor: what any backend carries, whatever it knows of the type.
 at::Tensor as_bytes(const at::Tensor& t) { return t.view({-1}).view(at::kByte); }
 
-// A backend that completes its work from a thread of its own tells when it did.
+// Gloo completes its work from a thread of its own, and tells when. Some of its operations tell nothing: they end by
+// themselves where the other side is gone, or after their own timeout.
 void wait_for_future(c10d::Work& work, const std::function<void()>& look_around) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  try {
+    future = work.getFuture();
+  } catch (const c10::Error&) {
+    return;
+  }
   struct Signal {
     std::mutex mutex;
     std::condition_variable rung;
     bool done = false;
   };
   auto signal = std::make_shared<Signal>();
-  work.getFuture()->addCallback([signal](c10::ivalue::Future&) {
+  future->addCallback([signal](c10::ivalue::Future&) {
     std::lock_guard lock(signal->mutex);
     signal->done = true;
     signal->rung.notify_all();
@@ -80,7 +87,7 @@ void SeekBackend::await(Job& j, const WorkPtr& work) {
     if (start_.backend != "gloo") {
       poll(*work, look_around);
       if (const std::exception_ptr error = work->exception()) std::rethrow_exception(error);
-    } else if (!c10d::isP2POp(j.type)) {  // messages of gloo know neither
+    } else {
       wait_for_future(*work, look_around);
     }
     work->wait();

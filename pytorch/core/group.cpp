@@ -248,6 +248,7 @@ void Group::failed(const Call& call, const std::string& why, bool here) const {
     throw_poison();
     std::this_thread::sleep_for(std::chrono::milliseconds(kLookAroundMs));
   }
+  throw_poison();  // who ended since then may have had its error from another one
   Blame blame = Blame::is_dead;
   if (places.empty()) {
     blame = Blame::backend_failed;
@@ -260,7 +261,7 @@ void Group::failed(const Call& call, const std::string& why, bool here) const {
   for (const int r : places) launch.push_back(launch_rank(r));
   const std::string who = blame == Blame::is_dead
                               ? fmt::format("{} died in it (its process is gone)", ranks_text(launch))
-                              : fmt::format("the backend failed {}", ranks_text(launch));
+                              : fmt::format("{} got no result from the backend below", ranks_text(launch));
   fail(fmt::format("seeksim: {}: {}\n  {}", where(call), who, why), places, std::vector<Blame>(places.size(), blame));
 }
 

@@ -91,7 +91,7 @@ enum class Blame : std::uint8_t {
   contribution_lost,  // it called the collective, and the others never saw what it gave
   disagrees,          // it means another collective than most ranks
   did_not_answer,     // the other end of a send or a receive
-  backend_failed,     // its own backend, which carries the data, reported an error or never came back
+  backend_failed,     // its own backend, which carries the data, reported an error, or whose call never came back
   count_
 };
 

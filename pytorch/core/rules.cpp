@@ -35,7 +35,8 @@ constexpr runtime::EnumNames<Act> kActs({{Act::collective, "collective"},
                                          {Act::save, "save"},
                                          {Act::allocation, "allocation"},
                                          {Act::work, "work"},
-                                         {Act::step, "step"}});
+                                         {Act::step, "step"},
+                                         {Act::library_call, "library_call"}});
 
 }  // namespace
 
@@ -98,6 +99,7 @@ Act act_of(const Rule& rule) {
   if (is_saving(rule.kind)) return Act::save;
   if (rule.kind == FaultKind::straggler) return Act::work;
   if (rule.kind == FaultKind::store_death) return Act::step;
+  if (rule.kind == FaultKind::device_error) return Act::library_call;
   if (rule.kind == FaultKind::oom && !rule.when.tensor.empty()) return Act::allocation;
   if (!faults::is_value(rule.kind) || faults::is_message(rule)) return Act::collective;
   // The catalogue means what a kernel of backward wrote. Without a name it is seen where it enters or leaves a sum.
@@ -118,7 +120,7 @@ OpKind operation(const Rule& rule, const std::string& path, const Situation& s) 
       return OpKind::allocate;
     case Act::collective:
       break;
-    default:
+    default:  // of these a call of the library: see Impl::One
       return OpKind::compute;
   }
   if (rule.kind == FaultKind::oom) return OpKind::allocate;  // a collective may need memory
@@ -172,6 +174,7 @@ std::string does_not_apply(const Rule& given) {
     case FaultKind::nvme_write_error:
     case FaultKind::disk_full:
     case FaultKind::checkpoint_corrupt:
+    case FaultKind::device_error:
       return "";
     case FaultKind::collective_mismatch:
       return rule.mode == Mode::swap_order ? "mode swap_order does not apply to scripts yet" : "";
@@ -184,6 +187,12 @@ std::string does_not_apply(const Rule& given) {
   }
 }
 
+// In the catalogue a kernel fails, whatever it is for. A script's is one of the communication library.
+static Rule as_kernel(Rule rule) {
+  if (rule.kind == FaultKind::device_error) rule.when.op.reset();
+  return rule;
+}
+
 std::vector<faults::Problem> problems_of(const Rule& given, int ranks) {
   Rule rule = given;
   std::vector<faults::Problem> own;
@@ -192,6 +201,12 @@ std::vector<faults::Problem> problems_of(const Rule& given, int ranks) {
       own.push_back({"mode", "data_error has skip, dup_apply, or none: the loader raises an error"});
     rule.mode = Mode::unset;
   }
+  if (rule.kind == FaultKind::device_error && rule.mode != Mode::unset) {
+    if (rule.mode != Mode::never)
+      own.push_back({"mode", "device_error has never, or none: the library reports an error"});
+    rule.mode = Mode::unset;
+  }
+  rule = as_kernel(rule);
   if (rule.kind == FaultKind::message_corrupt && rule.mode == Mode::dup_apply) rule.mode = Mode::unset;
   if (rule.kind == FaultKind::store_death) {
     // In the catalogue it happens at a time. A script loses its store with a step, and on the rank that a rule names.
@@ -208,10 +223,11 @@ std::vector<faults::Problem> problems_of(const Rule& given, int ranks) {
 struct Rules::Impl {
   struct One {
     One(const Rule& rule, std::size_t number, std::uint64_t seed, int twin)
-        : state(rule, number, seed, twin), path(rule.path) {}
+        : state(as_kernel(rule), number, seed, twin), path(rule.path), called(rule.when.op) {}
     faults::RuleState state;
-    std::string path;            // as it was given: the catalogue's default is a name of the runtime's own files
-    std::int64_t begun_ns = -1;  // of a rule that lasts
+    std::string path;              // as it was given: the catalogue's default is a name of the runtime's own files
+    std::optional<OpKind> called;  // device_error: of the library
+    std::int64_t begun_ns = -1;    // of a rule that lasts
   };
   std::mutex mutex;
   std::deque<One> rules;
@@ -275,6 +291,7 @@ std::vector<Rules::Hit> Rules::at(const Situation& s) {
   for (Impl::One& one : impl_->rules) {
     op.kind = operation(one.state.rule(), one.path, s);
     if (op.kind == OpKind::count_) continue;
+    if (s.act == Act::library_call && one.called && *one.called != catalogue_op(s.op)) continue;
     if (const auto hit = impl_->hit(one, s, op)) hits.push_back(*hit);
   }
   return hits;
@@ -301,6 +318,15 @@ std::vector<Rules::Hit> Rules::conditions() {
     hits.push_back({std::int32_t(one.state.number()), 1, &rule, true, 0});
   }
   return hits;
+}
+
+int result_of(const std::vector<Rules::Hit>& hits) {
+  constexpr int kUnhandledCudaError = 1;  // ncclUnhandledCudaError
+  int result = 0;
+  for (const Rules::Hit& hit : hits) {
+    if (hit.rule->kind == FaultKind::device_error) result = hit.rule->mode == Mode::never ? -1 : kUnhandledCudaError;
+  }
+  return result;
 }
 
 }  // namespace seeksim::pytorch

@@ -45,6 +45,7 @@ enum class Act : std::uint8_t {
   allocation,           // a module is about to need memory: as it begins, or as backward comes to its output
   work,                 // a phase of a step has ended
   step,                 // a step begins
+  library_call,         // the communication library itself is called: NCCL, through pytorch/preload
   count_
 };
 std::string_view name(Act);
@@ -95,6 +96,10 @@ class Rules {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// What a call of the communication library does, by the rules that fire there: 0 goes on, above 0 is NCCL's result,
+// below 0 never returns.
+int result_of(const std::vector<Rules::Hit>& hits);
 
 // Changes numbers in place as the rule says (bit_flip, nan_inject, inf_inject, overflow, zero_tile; the element counts
 // modulo `numel`). Returns what was done, in one line; empty where the type has no such value.

@@ -342,6 +342,99 @@ TEST(Ranks, MessagesThatDoNotFitAreRefused) {
       << said[1];
 }
 
+// What each rank says where another backend carries the data, once all have met; body: what that backend does.
+std::vector<std::string> carried(Ranks& ranks, const std::function<void(Group&, Call&)>& body) {
+  return ranks.run([&](Group& group) -> std::string {
+    std::vector<float> x = numbers(group.place(), 100);
+    const std::vector<float> before = x;
+    Call c = call(group);
+    c.carried_elsewhere = true;
+    c.expected.numel = 100;
+    all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+    if (x != before) return "it was summed here";
+    body(group, c);
+    group.end(c);
+    return "ok";
+  });
+}
+void look_for(const Group& group, const Call& c, double seconds) {
+  const std::int64_t since = monotonic_ns();
+  while (double(monotonic_ns() - since) * 1e-9 < seconds) {
+    group.look_around(c, since);
+    usleep(10'000);
+  }
+}
+
+TEST(CarriedElsewhere, RanksMeetAndNothingMoves) {
+  Ranks ranks(3);
+  for (const std::string& said : carried(ranks, [](Group&group, Call&c) { group.entered(c); })) EXPECT_EQ(said, "ok");
+}
+
+TEST(CarriedElsewhere, RanksThatMeanSomethingElseAreNamedBeforeItBegins) {
+  Ranks ranks(3);
+  for (const std::string& said : ranks.run([](Group& group) -> std::string {
+         std::vector<float> x(100);
+         Call c = call(group);
+         c.carried_elsewhere = true;
+         c.expected.numel = group.place() == 1 ? 50 : 100;
+         all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+         return "began";
+       })) {
+    EXPECT_NE(said.find("ranks do not agree on collective #1"), std::string::npos) << said;
+  }
+}
+
+TEST(CarriedElsewhere, ARankThatDiesInItIsNamed) {
+  Ranks ranks(3);
+  const auto said = carried(ranks, [](Group& group, Call& c) {
+    if (group.place() == 1) raise(SIGKILL);
+    group.entered(c);
+    look_for(group, c, 20);
+  });
+  EXPECT_EQ(said[1], "signal 9");
+  for (const int r : {0, 2})
+    EXPECT_NE(said[std::size_t(r)].find("(step 0): rank 1 died in it"), std::string::npos) << said[std::size_t(r)];
+}
+
+TEST(CarriedElsewhere, ACallThatNeverComesBackIsItsRanks) {
+  Ranks ranks(3, 1.5);
+  const auto said = carried(ranks, [](Group& group, Call& c) {
+    if (group.place() == 1) sleep(5);
+    group.entered(c);
+    look_for(group, c, 20);
+  });
+  for (const int r : {0, 2}) {
+    EXPECT_NE(said[std::size_t(r)].find("rank 1 got no result from the backend below"), std::string::npos)
+        << said[std::size_t(r)];
+  }
+}
+
+TEST(CarriedElsewhere, AnErrorOfOneRanksCallReachesAllWithItsText) {
+  Ranks ranks(3);
+  const auto said = carried(ranks, [](Group& group, Call& c) {
+    if (group.place() == 2) group.failed(c, "NCCL error 1", true);
+    group.entered(c);
+    look_for(group, c, 20);
+  });
+  for (const std::string& text : said)
+    EXPECT_NE(text.find("rank 2 got no result from the backend below\n  NCCL error 1"), std::string::npos) << text;
+}
+
+TEST(CarriedElsewhere, BothEndsOfAMessageMeetAndAreHeldToItsSize) {
+  const auto meet = [](std::size_t expected) {
+    return Ranks(2, 5).run([expected](Group& group) -> std::string {
+      if (group.place() == 0) {
+        group.send(1, {}, {DType::fp32, 7, "send", std::size_t(400)});
+      } else {
+        group.receive(0, {}, {DType::fp32, 7, "recv", expected});
+      }
+      return "ok";
+    });
+  };
+  EXPECT_EQ(meet(400), (std::vector<std::string>{"ok", "ok"}));
+  for (const std::string& said : meet(404)) EXPECT_NE(said.find("rank 0 sent 400 bytes"), std::string::npos) << said;
+}
+
 TEST(SharedMemory, IsFoundByItsAddressOnly) {
   const Segment memory = Segment::create(2);
   const std::string address = memory.address();

@@ -42,6 +42,8 @@ SOURCES = [
     "runtime/seams/error.cpp",
 ]
 HEADERS = ["pytorch/**/*.h", "kernels/*.h", "faults/*.h", "faults/*.inl", "runtime/seams/*.h", "runtime/seams/*.inl"]
+PRELOAD = "pytorch/preload/nccl.cpp"  # a library of its own: it is loaded before NCCL
+PRELOAD_NAME = "libseeksim_nccl.so"
 KEPT = 8  # backends in the cache
 
 
@@ -98,7 +100,7 @@ def _key(sources: List[pathlib.Path]) -> str:
     digest = hashlib.sha256()
     for part in [torch.__version__, str(sysconfig.get_config_var("EXT_SUFFIX")), platform.machine(), version]:
         digest.update(part.encode() + b"\0")
-    for path in sources + _files(HEADERS):
+    for path in sources + _files([*HEADERS, PRELOAD]):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return f"torch-{torch.__version__}-{digest.hexdigest()[:16]}"
 
@@ -135,6 +137,8 @@ def _compile(sources: List[pathlib.Path], folder: pathlib.Path) -> None:
     _run(link + ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"], "the backend")
     for path in objects:
         path.unlink()
+    preload = [compiler(), "-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", str(ROOT / PRELOAD)]
+    _run([*preload, "-o", str(folder / PRELOAD_NAME), "-ldl"], PRELOAD)
 
 
 def _forget_old(cache: pathlib.Path, keep: pathlib.Path) -> None:

@@ -116,6 +116,8 @@ def redirect(module: ModuleType) -> None:
             list(options.global_ranks_in_group),
             options.timeout.total_seconds(),
             name,
+            None,
+            False,
         )
 
     # Never the C++ type GLOO: DDP's logger takes a backend of that type for a ProcessGroupGloo.
