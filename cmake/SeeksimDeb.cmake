@@ -26,7 +26,7 @@ install(FILES cmake/debian/copyright README.md DESTINATION "${shared}/doc/seeksi
 
 # `seeksim torch` compiles its backend against the user's torch: the sources that pytorch/python/seeksim_torch/build.py
 # lists, with their headers, as they lie in the tree.
-install(DIRECTORY pytorch/python pytorch/tools pytorch/core pytorch/backend DESTINATION "${shared}/seeksim/pytorch"
+install(DIRECTORY pytorch/python pytorch/tools pytorch/core pytorch/backend pytorch/preload DESTINATION "${shared}/seeksim/pytorch"
         COMPONENT program FILES_MATCHING PATTERN "*.py" PATTERN "*.cpp" PATTERN "*.h" PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY kernels faults DESTINATION "${shared}/seeksim" COMPONENT program
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cuda" EXCLUDE PATTERN "emulated" EXCLUDE)

@@ -96,6 +96,9 @@ void read_rules(const Reader& top, TorchScenario& scenario) {
   }
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
     std::set<std::string> said;
+    if (scenario.faults[i].kind == faults::FaultKind::device_error && scenario.torch.backend == Backend::seeksim)
+      top.findings().add(fmt::format("/faults/{}/kind", i), "device_error strikes NCCL, which this backend never calls",
+                         "Use torch.backend \"forwarded\", on GPUs.");
     for (const faults::Problem& problem : problems_in_torch(scenario.faults[i], scenario.torch.ranks)) {
       if (said.insert(problem.key).second)
         top.findings().add(fmt::format("/faults/{}/{}", i, problem.key), problem.what, "");

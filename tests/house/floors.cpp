@@ -94,7 +94,7 @@ const std::vector<Wing>& wings() {
         {"commands", "testing"},
         {"main.cpp", "seeksim.h"}},
        20},
-      {"pytorch", {{"core"}, {"backend"}}, 20},
+      {"pytorch", {{"core"}, {"backend", "preload"}}, 20},
       {"sim", {}, 30, true},
       {"faults", {}, 20, true},
       {"reference", {}, 20, true},

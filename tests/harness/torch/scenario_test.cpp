@@ -102,6 +102,33 @@ TEST(TorchScenario, FaultsNeedSeeksimsOwnBackend) {
   EXPECT_NE(problems(text).find("torch's own backend injects none"), std::string::npos);
 }
 
+TEST(TorchScenario, AnErrorOfNcclNeedsABackendThatCallsIt) {
+  const std::string rule = R"("faults": [{"kind": "device_error", "rank": 1, "mode": "never"}]})";
+  EXPECT_EQ(problems(R"({"torch": {"backend": "forwarded"}, )" + rule), "");
+  EXPECT_NE(problems(R"({"torch": {}, )" + rule).find("strikes NCCL, which this backend never calls"),
+            std::string::npos);
+  EXPECT_NE(problems(R"({"torch": {"backend": "forwarded"},
+    "faults": [{"kind": "device_error", "rank": 1, "mode": "late"}]})")
+                .find("device_error"),
+            std::string::npos);
+}
+
+TEST(TorchScenario, AnOrderOfSumsNeedsABackendThatHasIt) {
+  for (const auto& [backend, sums, loads] : {std::tuple{"seeksim", "three_parts", true},
+                                             {"gathered", "rotated", true},
+                                             {"gathered", "two_parts", false},
+                                             {"forwarded", "reversed", false},
+                                             {"own", "reversed", false}}) {
+    const Json scenario = {{"torch", {{"backend", backend}, {"sums", sums}}}};
+    EXPECT_EQ(problems(scenario.dump()).empty(), loads) << scenario;
+  }
+}
+
+// One that can do what the row says.
+std::string backend_for(const TorchFault& row) {
+  return row.kind == faults::FaultKind::device_error ? "forwarded" : "seeksim";
+}
+
 TEST(TorchScenario, EveryKindThatAppliesLoadsAndGoesIntoThePlan) {
   Start start;
   start.built.module = "/m.so";
@@ -114,7 +141,7 @@ TEST(TorchScenario, EveryKindThatAppliesLoadsAndGoesIntoThePlan) {
     if (takes("link")) fault["link"] = {{"from", 1}, {"to", 0}};
     for (const char* key : {"rank", "step"})
       if (!takes(key)) fault.erase(key);
-    const Json scenario = {{"torch", {{"np", 2}}}, {"faults", {fault}}};
+    const Json scenario = {{"torch", {{"np", 2}, {"backend", backend_for(row)}}}, {"faults", {fault}}};
     EXPECT_EQ(problems(scenario.dump()), "") << faults::name(row.kind);
     const Json plan = plan_json(load(scenario.dump()), start);
     EXPECT_EQ(plan["attempt"], 1);
@@ -133,7 +160,7 @@ TEST(TorchScenario, EveryModeAndSiteOfAKindLoads) {
       Json one = fault;
       one[key] = word;
       if (word == "never") one.erase("delay_s");
-      const Json scenario = {{"torch", {{"np", 2}}}, {"faults", {one}}};
+      const Json scenario = {{"torch", {{"np", 2}, {"backend", backend_for(row)}}}, {"faults", {one}}};
       EXPECT_EQ(problems(scenario.dump()), "") << one;
     };
     for (const faults::Mode mode : row.modes) fine("mode", faults::name(mode));
