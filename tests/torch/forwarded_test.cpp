@@ -127,7 +127,18 @@ TEST_F(Forwarded, GatheredSumsHaveTheBitsOfTheBackendInSharedMemory) {
   expect_same_bits("reversed", "wrong");
 }
 
-TEST_F(Forwarded, DeepSpeedsZero2RunsOverGloo) {
+// What is preloaded is asked at each call of NCCL, and a rule answers.
+TEST_F(Forwarded, ARuleAboutNcclReachesThePreloadedLibrary) {
+  const Captured ran =
+      over("run", "forwarded", R"({"kind": "device_error", "rank": 1, "op": "all_reduce", "count": 2})",
+           {paths::source_dir() + "/tests/pytorch/scripts/calls_nccl.py"});
+  EXPECT_NE(ran.out.find("NCCL returned [1, 1]"), std::string::npos) << ran.out << ran.err;
+  const json fired = report("run")["faults"][0];
+  EXPECT_EQ(fired["fired"], 2) << fired;
+}
+
+TEST_F(Forwarded, Fsdp2AndDeepSpeedsZero2RunOverGloo) {
+  EXPECT_STATUS(over("fsdp2", "forwarded", "", {example("fsdp2.py"), "--steps", "3"}), 0);
   if (!has("deepspeed")) GTEST_SKIP() << "there is no DeepSpeed in this environment";
   EXPECT_STATUS(over("zero2", "forwarded", "", {example("layouts.py"), "--layout", "zero2"}), 0);
   EXPECT_STATUS(over("folded", "gathered", "", {example("layouts.py"), "--layout", "zero2"}), 0);
