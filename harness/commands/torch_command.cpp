@@ -26,6 +26,7 @@
 #include "harness/torch/show/run_page.h"
 #include "harness/torch/show/trace.h"
 #include "harness/torch/table/table.h"
+#include "pytorch/core/relay_line.h"
 #include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
@@ -63,8 +64,17 @@ void add_torch_run(CLI::App& torch, TorchArguments& a) {
       ->check(CLI::Range(1.0, 86400.0));
   run->add_option("--import", a.imports, "With --warm: a module that the process imports besides; repeat it")
       ->allow_extra_args(false);
-  run->add_option("--wall-limit", a.wall_limit_s, "End the job after this many seconds (exit status 3)")
+  run->add_option("--wall-limit", a.job.wall_limit_s, "End the job after this many seconds (exit status 3)")
       ->check(CLI::Range(0.0, 1e9));
+  run->add_option("--nnodes", a.job.hosts,
+                  "Hosts; the same command is started on each. torchrun's own words behind -- do, too; --np counts the "
+                  "ranks of all hosts (docs/torch-hosts.md)")
+      ->check(CLI::Range(1, pytorch::kMaxHosts));
+  run->add_option("--node-rank", a.job.host, "Which of the hosts this is, from 0")
+      ->check(CLI::Range(0, pytorch::kMaxHosts - 1));
+  run->add_option("--rdzv", a.job.endpoint, "HOST:PORT on host 0: the script meets there, seeksim at the next port");
+  run->add_flag("--insecure", a.job.insecure,
+                "The hosts meet without a secret (SEEKSIM_TOKEN), though the network between them is open to others");
 }
 
 void add_torch_check(CLI::App& torch, TorchArguments& a) {
@@ -222,9 +232,13 @@ ExitStatus run_script(const TorchArguments& a) {
   request.command = a.script;
   request.python = a.python;
   request.out = a.out;
-  request.wall_limit_s = a.wall_limit_s;
+  request.wall_limit_s = a.job.wall_limit_s;
   request.warm_s = a.warm_s;
   request.imports = a.imports;
+  if (a.job.hosts > 0) request.hosts.count = a.job.hosts;
+  if (a.job.host >= 0) request.hosts.host = a.job.host;
+  request.hosts.endpoint = a.job.endpoint;
+  request.hosts.insecure = a.job.insecure;
   request.style = style_of_stdout();
   request.shows = [&a](const torch::TorchRun& run, const Json& report) { write_shown(a, run, report); };
   const Outcome outcome = torch::run_script(request, put);

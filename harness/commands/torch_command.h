@@ -19,7 +19,12 @@ struct TorchArguments {
   std::vector<std::string> script;  // behind --
   int ranks = 0;                    // 0: as the scenario says
   std::string python, out, report, junit;
-  double wall_limit_s = 0;
+  struct Job {
+    double wall_limit_s = 0;
+    int hosts = 0, host = -1;  // not given
+    std::string endpoint;
+    bool insecure = false;
+  } job;                              // run: when it ends, and on which hosts
   double warm_s = 0;                  // run: a process that has imported torch stays so long
   std::vector<std::string> imports;   // run, hunt: with these modules
   std::string a, b;                   // compare: folders of runs

@@ -1,6 +1,7 @@
 #include "harness/torch/blame.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -74,6 +75,8 @@ std::string verb_of(Blame blame) {
       return "means another collective than";
     case Blame::backend_failed:
       return "got no result from the backend below in";
+    case Blame::unreachable:
+      return "could not be reached in";
     default:
       return "did not answer in";
   }
@@ -150,14 +153,25 @@ std::optional<Culprits> culprits_of(const TorchRun& run) {
 }
 
 std::string sentence(const Culprits& culprits, const TorchRun& run) {
-  std::string text = fmt::format("{} {} {}", rank_names(culprits.ranks), verb_of(culprits.blame), culprits.collective);
+  std::set<int> hosts;
+  for (const int rank : culprits.ranks) hosts.insert(host_of(run, rank));
+  // Each side says that of the other.
+  if (culprits.blame == Blame::unreachable && hosts.size() > 1 && !hosts.contains(-1)) {
+    std::vector<std::string> names;
+    for (const int host : hosts) names.push_back(host_name(run, host));
+    return fmt::format("{} could not reach each other in {}; ranks waited {:.1f} s", fmt::join(names, " and "),
+                       culprits.collective, culprits.waited_s);
+  }
+  const std::string where = hosts.size() == 1 ? host_name(run, *hosts.begin()) : "";
+  std::string text = fmt::format("{}{} {} {}", rank_names(culprits.ranks), where.empty() ? "" : " on " + where,
+                                 verb_of(culprits.blame), culprits.collective);
   if (is_hang(culprits.blame) && !culprits.waiting.empty())
     text += fmt::format("; {} waited {:.1f} s", rank_names(culprits.waiting), culprits.waited_s);
   if (culprits.blame == Blame::did_not_join && culprits.ranks.size() == 1) {
     text +=
         fmt::format(". It had joined {} collective{} of the group", culprits.joined, culprits.joined == 1 ? "" : "s");
-    const std::string where = whereabouts(run, culprits.ranks.front());
-    if (!where.empty()) text += "; " + where;
+    const std::string stands = whereabouts(run, culprits.ranks.front());
+    if (!stands.empty()) text += "; " + stands;
   }
   return text;
 }

@@ -112,6 +112,7 @@ class Job {
   JobRun result_;
   std::vector<std::uint64_t> seen_;  // what the last look found, to see progress
   long ticks_ = 0;                   // of processor time, at the last progress
+  std::string elsewhere_;            // what has failed on another host
 };
 
 void Job::start_one(int rank, const Environment& environment) {
@@ -130,14 +131,17 @@ void Job::start_all() {
     start_one(-1, plan_.environment);
     return;
   }
-  const std::string ranks = std::to_string(plan_.ranks);
-  const std::string port = std::to_string(free_port());
-  for (int rank = 0; rank < plan_.ranks; ++rank) {
+  const int here = plan_.ranks / plan_.hosts;
+  const std::string port = std::to_string(plan_.port != 0 ? plan_.port : free_port());
+  for (int local = 0; local < here; ++local) {
+    const int rank = plan_.host * here + local;
     Environment environment = plan_.environment;
-    environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
-    environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = ranks;
-    environment["GROUP_RANK"] = "0";
-    environment["MASTER_ADDR"] = "127.0.0.1";
+    environment["RANK"] = std::to_string(rank);
+    environment["LOCAL_RANK"] = std::to_string(local);
+    environment["WORLD_SIZE"] = std::to_string(plan_.ranks);
+    environment["LOCAL_WORLD_SIZE"] = std::to_string(here);
+    environment["GROUP_RANK"] = std::to_string(plan_.host);
+    environment["MASTER_ADDR"] = plan_.master;
     environment["MASTER_PORT"] = port;
     start_one(rank, environment);
   }
@@ -167,7 +171,12 @@ void Job::reap() {
     outlets_[i].finish();
     one.run.last_words = outlets_[i].last_words();
     progressed_ = Clock::now();
-    if (!one.run.ending.good() && !failed_) failed_ = Clock::now();
+    if (one.run.ending.good() || failed_) continue;
+    failed_ = Clock::now();
+    if (plan_.on_failure)
+      plan_.on_failure(fmt::format("{} ended {}",
+                                   one.run.rank < 0 ? "the launcher" : fmt::format("rank {}", one.run.rank),
+                                   how(one.run.ending)));
   }
 }
 
@@ -209,6 +218,10 @@ bool Job::progressed() {
 
 void Job::look() {
   if (progressed()) progressed_ = Clock::now();
+  if (!failed_ && plan_.direct && plan_.failed_elsewhere) {
+    elsewhere_ = plan_.failed_elsewhere();
+    if (!elsewhere_.empty()) failed_ = Clock::now();
+  }
   if (runtime::interrupted() != 0) {
     end(Stopped::interrupted, "seeksim was asked to stop: " + runtime::interrupt_text());
   } else if (failed_ && plan_.direct && seconds_since(*failed_) > kToFollow_s) {
@@ -216,8 +229,9 @@ void Job::look() {
     for (const Started& one : processes_) {
       if (one.running) ranks.push_back(one.run.rank);
     }
-    end(Stopped::after_a_failure, fmt::format("{} did not end within {} s after the first rank that failed",
-                                              runtime::rank_names(ranks), kToFollow_s));
+    end(Stopped::after_a_failure,
+        fmt::format("{} did not end within {} s after the first rank that failed{}", runtime::rank_names(ranks),
+                    kToFollow_s, elsewhere_.empty() ? "" : " on " + elsewhere_));
   } else if (seconds_since(progressed_) > plan_.patience_s) {
     end(Stopped::no_progress,
         fmt::format("no rank recorded, printed or computed anything for {:.1f} s", seconds_since(progressed_)));

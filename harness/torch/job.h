@@ -1,6 +1,7 @@
 // The processes of a run: started, listened to, watched from outside, and ended in order.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,20 @@ namespace seeksim::harness::torch {
 struct JobPlan {
   std::vector<std::string> command;  // what each rank runs, or a launcher that starts the ranks
   bool direct = true;                // false: the command starts the ranks itself
-  int ranks = 2;
+  int ranks = 2;                     // of the whole job
+  // In the direct form, where it goes over several hosts: this one's share of the ranks.
+  int hosts = 1, host = 0;
+  std::string master = "127.0.0.1";
+  int port = 0;             // 0: a free one
   Environment environment;  // of all processes
   std::string folder;       // where the ranks write
   double patience_s = 60;   // without any progress for so long, the job is ended
   double wall_limit_s = 0;  // 0: none
   bool quiet = false;       // what the processes print goes to their files only
+  // Of a job on several hosts; both may be empty. A process of this job has failed, in a sentence; and what is known of
+  // such a failure on another host, empty: nothing.
+  std::function<void(const std::string& what)> on_failure;
+  std::function<std::string()> failed_elsewhere;
 };
 
 // A command that seeksim starts once a rank: a script, with the Python that runs it.

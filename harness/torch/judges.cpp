@@ -17,9 +17,11 @@
 namespace seeksim::harness::torch {
 namespace {
 
-std::string ended_text(const ProcessRun& process) {
-  const std::string who = process.rank < 0 ? "the launcher" : fmt::format("rank {}", process.rank);
-  std::string text = fmt::format("{} ended {} after {:.1f} s", who, how(process.ending), process.after_s);
+std::string ended_text(const ProcessRun& process, const TorchRun& run) {
+  const std::string where = host_name(run, process.host);
+  std::string text = fmt::format("{}{} ended {} after {:.1f} s",
+                                 process.rank < 0 ? "the launcher" : fmt::format("rank {}", process.rank),
+                                 where.empty() ? "" : " on " + where, how(process.ending), process.after_s);
   if (!process.last_words.empty()) text += ": " + process.last_words;
   return text;
 }
@@ -39,16 +41,27 @@ Finding finished(const TorchRun& run, const std::string&) {
   }
   if (first != nullptr) {
     const std::optional<Culprits> culprits = culprits_of(run);
-    return bad(ended_text(*first) + (culprits ? "; " + sentence(*culprits, run) : ""));
+    return bad(ended_text(*first, run) + (culprits ? "; " + sentence(*culprits, run) : ""));
   }
   if (run.job.stopped != Stopped::no) return bad(run.job.why);
   return good(
       fmt::format("{} step{}; every process ended with status 0", steps_of(run), steps_of(run) == 1 ? "" : "s"));
 }
 
+std::ptrdiff_t hosts_seen(const TorchRun& run) {
+  return std::count_if(run.hosts.begin(), run.hosts.end(), [](const HostRun& host) { return host.problem.empty(); });
+}
+
 // A run that recorded nothing proves nothing.
 Finding recorded(const TorchRun& run, const std::string&) {
   std::size_t entries = 0;
+  for (std::size_t host = 0; host < run.hosts.size(); ++host) {
+    if (run.hosts[host].problem.empty()) continue;
+    const auto seen =
+        std::count_if(run.ranks.begin(), run.ranks.end(), [](const RankRun& r) { return r.record.has_value(); });
+    return bad(fmt::format("{} of {} ranks on {} of {} hosts were seen; {}: {}", seen, run.ranks.size(),
+                           hosts_seen(run), run.hosts.size(), host_name(run, int(host)), run.hosts[host].problem));
+  }
   for (const RankRun& rank : run.ranks) {
     if (!rank.problem.empty()) return bad(rank.problem);
     if (!rank.refused.empty()) return bad(fmt::format("rank {}: {}", rank.rank, rank.refused));
@@ -60,7 +73,8 @@ Finding recorded(const TorchRun& run, const std::string&) {
     if (own == 0) return blind(fmt::format("rank {} recorded no collective, no step and no loss", rank.rank));
     entries += rank.record->order.size();
   }
-  return good(fmt::format("{} entries of {} ranks", entries, run.ranks.size()));
+  const std::string hosts = run.hosts.empty() ? "" : fmt::format(" on {} hosts", run.hosts.size());
+  return good(fmt::format("{} entries of {} ranks{}", entries, run.ranks.size(), hosts));
 }
 
 Finding no_hang(const TorchRun& run, const std::string&) {

@@ -77,8 +77,9 @@ std::string endings_of(const TorchRun& run) {
   for (const ProcessRun& process : run.job.processes) {
     if (process.ending.good()) continue;
     const std::string who = process.rank < 0 ? "launcher" : fmt::format("rank {}", process.rank);
-    text += fmt::format("  {:<9} ended {} after {:.1f} s{}{}\n", who, how(process.ending), process.after_s,
-                        process.ended_by_us ? ", by seeksim" : "",
+    const std::string where = host_name(run, process.host);
+    text += fmt::format("  {:<9} ended {} after {:.1f} s{}{}{}\n", who, how(process.ending), process.after_s,
+                        where.empty() ? "" : " on " + where, process.ended_by_us ? ", by seeksim" : "",
                         process.last_words.empty() ? "" : ": " + process.last_words);
   }
   return text;
@@ -165,7 +166,7 @@ Json json_number(double value) {
 }
 
 Json rank_json(const RankRun& rank) {
-  Json json = {{"rank", rank.rank}, {"recorded", rank.record.has_value()}};
+  Json json = {{"rank", rank.rank}, {"host", rank.host}, {"recorded", rank.record.has_value()}};
   if (!rank.problem.empty()) json["problem"] = rank.problem;
   if (!rank.refused.empty()) json["refused"] = rank.refused;
   if (!rank.stack.empty()) json["stands_at"] = own_frame(rank.stack);
@@ -182,11 +183,22 @@ Json rank_json(const RankRun& rank) {
 
 Json process_json(const ProcessRun& process) {
   return {{"rank", process.rank < 0 ? Json(nullptr) : Json(process.rank)},
+          {"host", process.host},
           {"exit_status", process.ending.signal != 0 ? Json(nullptr) : Json(process.ending.status)},
           {"signal", process.ending.signal == 0 ? Json(nullptr) : Json(process.ending.signal)},
           {"ended_by_seeksim", process.ended_by_us},
           {"after_s", process.after_s},
           {"last_words", process.last_words}};
+}
+
+Json hosts_json(const TorchRun& run) {
+  Json hosts = Json::array();
+  for (const HostRun& host : run.hosts)
+    hosts.push_back({{"name", host.name},
+                     {"ranks", host.ranks},
+                     {"problem", host.problem.empty() ? Json(nullptr) : Json(host.problem)},
+                     {"clock_ns", host.clock_ns}});
+  return hosts;
 }
 
 Json waits_json(const TorchRun& run) {
@@ -238,23 +250,21 @@ Json faults_json(const TorchRun& run) {
 }  // namespace
 
 std::string header_text(const TorchScenario& scenario, const std::vector<std::string>& command,
-                        const std::string& torch, const Style& style) {
+                        const std::string& torch, int hosts, const Style& style) {
   std::string text =
       fmt::format("{}  torch {}, backend {}\n", style.bold(scenario.name), torch, name(scenario.torch.backend));
   if (!scenario.why.empty()) text += fmt::format("  {}\n", scenario.why);
   text += fmt::format("  script    {}\n", fmt::join(command, " "));
-  text += fmt::format("  world     {} rank{} on this machine; a collective waits {} s\n", scenario.torch.ranks,
-                      scenario.torch.ranks == 1 ? "" : "s", scenario.torch.timeout_s);
+  text += fmt::format("  world     {} rank{}{}; a collective waits {} s\n", scenario.torch.ranks,
+                      scenario.torch.ranks == 1 ? "" : "s",
+                      hosts > 1 ? fmt::format(" on {} hosts", hosts) : " on this machine", scenario.torch.timeout_s);
   for (std::size_t i = 0; i < scenario.faults.size(); ++i)
     text += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
   return text + '\n';
 }
 
-std::string story_text(const TorchRun& run, const Judgement& j, const Style& style) {
-  std::string text = '\n' + story_of(run, style) + '\n' + losses_of(run) + calls_of(run) + waits_line(run) +
-                     notes_of(run) + endings_of(run) + stacks_of(run);
-  if (!run.job.why.empty()) text += fmt::format("  stop      {}\n", run.job.why);
-  text += '\n';
+std::string verdict_text(const TorchRun& run, const Judgement& j, const Style& style) {
+  std::string text;
   std::size_t width = 0;
   for (const CheckResult& check : j.checks) width = std::max(width, check.name.size());
   for (const CheckResult& check : j.checks)
@@ -265,6 +275,13 @@ std::string story_text(const TorchRun& run, const Judgement& j, const Style& sty
   text += fmt::format("{} {}: {}  (wall {:.2f} s{})\n", good ? style.good(word) : style.bad(word), run.scenario.name,
                       j.sentence, run.job.wall_s, last_weights(run));
   return text;
+}
+
+std::string story_text(const TorchRun& run, const Judgement& j, const Style& style) {
+  std::string text = '\n' + story_of(run, style) + '\n' + losses_of(run) + calls_of(run) + waits_line(run) +
+                     notes_of(run) + endings_of(run) + stacks_of(run);
+  if (!run.job.why.empty()) text += fmt::format("  stop      {}\n", run.job.why);
+  return text + '\n' + verdict_text(run, j, style);
 }
 
 Json report_json(const TorchRun& run, const Judgement& j) {
@@ -284,6 +301,7 @@ Json report_json(const TorchRun& run, const Judgement& j) {
           {"torch", known ? Json(run.ranks.front().record->now.torch) : Json(nullptr)},
           {"backend", std::string(name(run.scenario.torch.backend))},
           {"np", run.scenario.torch.ranks},
+          {"hosts", hosts_json(run)},
           {"wall_s", run.job.wall_s},
           {"stopped", run.job.why.empty() ? Json(nullptr) : Json(run.job.why)},
           {"checks", checks},

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,8 @@
 #include "harness/torch/python.h"
 #include "harness/torch/report.h"
 #include "harness/torch/scenario.h"
+#include "runtime/backend/machine/interrupts.h"
+#include "runtime/backend/wire/bytes.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -79,6 +82,14 @@ JobPlan job_of(const std::string& folder, const TorchScenario& scenario, const s
     plan.command.insert(plan.command.begin(), before.begin(), before.end());
   }
   plan.ranks = scenario.torch.ranks;
+  if (start.relay != nullptr) {
+    plan.hosts = start.hosts.count;
+    plan.host = start.hosts.host;
+    plan.master = start.hosts.master;
+    plan.port = start.hosts.port;
+    plan.on_failure = [&start](const std::string& what) { start.relay->job_failed(what); };
+    plan.failed_elsewhere = [&start] { return start.relay->failed_elsewhere(); };
+  }
   plan.environment = rank_environment(start);
   plan.environment["SEEKSIM_TORCH_DIR"] = folder;
   if (strikes_nccl(scenario)) plan.environment["LD_PRELOAD"] = preloaded(start);
@@ -100,6 +111,86 @@ void refuse_other_world(const TorchRun& run) {
   }
 }
 
+// The verdict of the first host, for the others.
+struct VerdictSaid {
+  std::int32_t status = 0;
+  std::string text;
+};
+
+bool asked_to_end() { return runtime::interrupted() != 0; }
+
+// On the first host: what the others have to give. On another: gives it, and gets the verdict.
+void join_hosts(TorchRun& run, const Start& start) {
+  const HostsPlan& hosts = start.hosts;
+  for (const std::string& name : start.host_names) run.hosts.push_back({name, {}, "", 0});
+  HostRun& own = run.hosts[std::size_t(hosts.host)];
+  own.ranks = ranks_in(run.folder, run.scenario.torch.ranks);
+  for (ProcessRun& process : run.job.processes) process.host = hosts.host;
+  if (hosts.host == 0) {
+    const std::vector<HostGave> gave = start.relay->collect(asked_to_end);
+    for (int host = 1; host < hosts.count; ++host) {
+      const HostGave& one = gave[std::size_t(host)];
+      run.hosts[std::size_t(host)].problem = one.problem;
+      run.hosts[std::size_t(host)].clock_ns = one.clock_ns;
+      if (one.summary) add_summary(run, host, *one.summary);
+    }
+    write_hosts(run.folder, run.hosts);
+    return;
+  }
+  std::vector<HostFile> files;
+  for (const std::string& name : list_folder(run.folder)) {
+    const std::string told = name == "output.txt" ? fmt::format("output-host-{}.txt", hosts.host) : name;
+    if (is_name_of_a_rank_file(told)) files.push_back({run.folder + '/' + name, told});
+  }
+  run.verdict = start.relay->give(std::move(files), summary_text(run.job, own.ranks), asked_to_end);
+  for (int host = 0; host < hosts.count; ++host) {
+    if (host != hosts.host)
+      run.hosts[std::size_t(host)].problem =
+          fmt::format("what it knows goes to host 0 alone ({})", start.relay->why_lost(0));
+  }
+}
+
+// Of a host that is not the first: what that one found.
+Outcome outcome_from(const std::string& verdict, const TorchRun& run, const Print& print) {
+  VerdictSaid said;
+  Outcome outcome;
+  outcome.name = run.scenario.name;
+  try {
+    runtime::from_bytes(std::as_bytes(std::span(verdict)), said);
+  } catch (const runtime::Malformed& wrong) {
+    throw BadInput(host_name(run, 0), fmt::format("its verdict {}", wrong.what()), "");
+  }
+  std::erase_if(said.text, [](char c) { return c != '\n' && c >= 0 && c < ' '; });
+  print(fmt::format("\n  judged    by {}, for all hosts\n{}", host_name(run, 0), said.text));
+  outcome.status = said.status < 0 || said.status > 3 ? ExitStatus::check_failed : ExitStatus(said.status);
+  outcome.report = {{"schema", kReportSchema}, {"scenario", outcome.name}, {"judged_by", host_name(run, 0)}};
+  return outcome;
+}
+
+void tell_verdict(const Start& start, ExitStatus status, const std::string& text) {
+  if (start.relay == nullptr || start.hosts.host != 0) return;
+  const std::vector<std::byte> bytes = runtime::to_bytes(VerdictSaid{code(status), text});
+  start.relay->tell_verdict({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+// Meets the other hosts, where there are some.
+std::unique_ptr<Relay> start_relay(Start& start, const TorchScenario& scenario, const std::string& folder) {
+  if (start.hosts.count <= 1) return nullptr;
+  Json task = to_json(scenario);
+  task.erase("name");
+  MetHosts met = meet_hosts(start.hosts, dump(task));
+  start.host_names = met.names;
+  RelayPlan plan;
+  plan.host = start.hosts.host;
+  plan.names = std::move(met.names);
+  plan.folder = folder;
+  plan.files_bytes_max =
+      std::uint64_t(scenario.torch.ranks) * (std::uint64_t(scenario.torch.record.max_mib + 64) << 20);
+  auto relay = std::make_unique<Relay>(std::move(plan), std::move(met.wire));
+  start.relay = relay.get();
+  return relay;
+}
+
 // Lets ranks start from a process that has imported torch, where that was asked for. Returns a line that says so.
 std::string start_warm(const RunRequest& request, Start& start) {
   if (request.warm_s <= 0) return "";
@@ -109,6 +200,35 @@ std::string start_warm(const RunRequest& request, Start& start) {
   start.ranks_with = std::move(warm.ranks_with);
   return fmt::format("  start     warm: a process that has imported torch {}, for {} s after its last use\n",
                      warm.fresh ? "was started and stays" : "was there", request.warm_s);
+}
+
+// A line that says where hosts meet; empty: there is one.
+std::string where_hosts_meet(const HostsPlan& hosts) {
+  if (hosts.count <= 1) return "";
+  return fmt::format("  hosts     {}; this is host {}. They meet at {}:{}\n", hosts.count, hosts.host, hosts.master,
+                     hosts.port + 1);
+}
+
+// Throws BadInput where the ranks cannot be shared out, or the run is of a kind that stays on one host.
+void check_hosts(const HostsPlan& hosts, const TorchScenario& scenario, const std::vector<std::string>& command) {
+  if (hosts.count <= 1) return;
+  if (scenario.torch.ranks < hosts.count || (is_script(command.front()) && scenario.torch.ranks % hosts.count != 0))
+    throw BadInput("--np",
+                   fmt::format("{} ranks are not shared out evenly among {} hosts", scenario.torch.ranks, hosts.count),
+                   "--np counts the ranks of all hosts.");
+  if (scenario.torch.backend != Backend::seeksim)
+    throw BadInput("torch.backend", "torch's own backend runs on one host here", "Use torch.backend \"seeksim\".");
+}
+
+// The other hosts of a run that is bad input on the first one learn of it.
+TorchRun run_judged(const std::string& folder, const TorchScenario& scenario, const std::vector<std::string>& command,
+                    const Start& start) {
+  try {
+    return run_in(folder, scenario, command, start);
+  } catch (const BadInput& bad) {
+    tell_verdict(start, ExitStatus::bad_input, fmt::format("  {}\n", bad.what()));
+    throw;
+  }
 }
 
 std::string kept_text(const RunFolder& folder) { return fmt::format("  folder    {}\n", folder.path()); }
@@ -161,6 +281,8 @@ TorchRun run_in(const std::string& folder, const TorchScenario& scenario, const 
   run.folder = folder;
   write_file(folder + "/plan.json", dump(plan_json(scenario, start)));
   run.job = run_job(job_of(folder, scenario, command, start));
+  if (start.relay != nullptr) join_hosts(run, start);
+  if (run.verdict) return run;
   run.ranks = read_ranks(folder, scenario.torch.ranks);
   refuse_other_world(run);
   if (const std::string why = failed_by_itself(run); !why.empty())
@@ -189,7 +311,10 @@ Json plan_json(const TorchScenario& scenario, const Start& start) {
             {"gradients", torch.record.gradients},
             {"max_mib", torch.record.max_mib}}},
           {"faults", faults},
-          {"turns", start.turns}};
+          {"turns", start.turns},
+          {"relay", start.relay == nullptr ? "" : start.relay->path()},
+          {"host", start.hosts.host},
+          {"hosts", start.host_names}};
 }
 
 std::string failed_by_itself(const TorchRun& run) {
@@ -219,11 +344,18 @@ Outcome run_script(const RunRequest& request, const Print& print) {
   const std::string how_started = start_warm(request, start);
   start.built = build_backend(start.python, start.ranks_with);
   start.wall_limit_s = request.wall_limit_s;
-  RunFolder folder(request.out);
-  std::string header = header_text(scenario, request.command, start.built.torch, request.style);
-  header.insert(header.size() - 1, how_started);  // before its empty line
+  start.hosts = hosts_plan(request.hosts, request.command);
+  check_hosts(start.hosts, scenario, request.command);
+  // The first host's folder may be this one's, too, on a file system that both see.
+  RunFolder folder(request.out.empty() || start.hosts.host == 0
+                       ? request.out
+                       : fmt::format("{}/host-{}", request.out, start.hosts.host));
+  std::string header = header_text(scenario, request.command, start.built.torch, start.hosts.count, request.style);
+  header.insert(header.size() - 1, how_started + where_hosts_meet(start.hosts));  // before its empty line
   print(header);
-  const TorchRun run = run_in(folder.path(), scenario, request.command, start);
+  const std::unique_ptr<Relay> relay = start_relay(start, scenario, folder.path());
+  const TorchRun run = run_judged(folder.path(), scenario, request.command, start);
+  if (run.verdict) return outcome_from(*run.verdict, run, print);
   const Judgement judgement = judge(run);
   Outcome outcome;
   outcome.status = judgement.status;
@@ -232,6 +364,7 @@ Outcome run_script(const RunRequest& request, const Print& print) {
   const bool red = outcome.status != ExitStatus::as_expected;
   if (red) folder.keep();
   std::string story = story_text(run, judgement, request.style);
+  if (start.relay != nullptr) tell_verdict(start, outcome.status, verdict_text(run, judgement, {}));
   if (folder.temporary() && red) story += kept_text(folder);
   print(story);
   write_all(folder, run, outcome, header + story);

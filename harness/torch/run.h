@@ -8,6 +8,8 @@
 
 #include "harness/report/outcome.h"
 #include "harness/report/report.h"
+#include "harness/torch/hosts/meeting.h"
+#include "harness/torch/hosts/relay.h"
 #include "harness/torch/python.h"
 #include "harness/torch/run_record.h"
 
@@ -23,6 +25,7 @@ struct RunRequest {
   double wall_limit_s = 0;
   double warm_s = 0;                 // --warm: a process that has imported torch stays so long; 0: each rank imports it
   std::vector<std::string> imports;  // --import: what that process imports besides
+  HostsAsked hosts;                  // --nnodes, --node-rank, --rdzv, --insecure
   Style style;
   // Called with what the run left behind, while its folder is there.
   std::function<void(const TorchRun& run, const Json& report)> shows;
@@ -39,6 +42,10 @@ struct Start {
   std::vector<std::string> ranks_with;  // stands before the script, in the direct form; empty: python does
   std::vector<std::string> turns;       // switches of `seeksim torch check`
   int attempt = 0;                      // starts of the job before this one: what a rule's `attempt` means
+  // Of a job on several hosts.
+  HostsPlan hosts;
+  std::vector<std::string> host_names;
+  Relay* relay = nullptr;  // lives as long as the run
   double wall_limit_s = 0;
   bool quiet = false;
 };

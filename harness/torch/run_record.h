@@ -18,11 +18,13 @@ enum class Stopped : std::uint8_t {
   no_progress,      // nobody did anything any more
   out_of_time,      // --wall-limit
   interrupted,      // by a signal to the command
+  count_
 };
 
 // One process that the command started: a rank, or the user's launcher.
 struct ProcessRun {
   int rank = -1;  // -1: a launcher
+  int host = 0;
   Ending ending;
   bool ended_by_us = false;
   double after_s = 0;      // since the start
@@ -39,10 +41,19 @@ struct JobRun {
 // What one rank left in the run's folder.
 struct RankRun {
   int rank = 0;
+  int host = 0;
   std::optional<pytorch::RankRecord> record;
   std::string problem;  // why the record cannot be read; empty where there is none, or it could
   std::string refused;  // why the package did not start there
   std::string stack;    // its Python stacks, as faulthandler wrote them
+};
+
+// One of several hosts of a job.
+struct HostRun {
+  std::string name;
+  std::vector<int> ranks;     // that left files there
+  std::string problem;        // why what it knows is missing here, or not whole; empty: it is all here
+  std::int64_t clock_ns = 0;  // how much more its monotonic clock shows than the first host's
 };
 
 struct TorchRun {
@@ -51,11 +62,30 @@ struct TorchRun {
   std::vector<std::string> command;
   JobRun job;
   std::vector<RankRun> ranks;  // one for each rank of the plan
+  std::vector<HostRun> hosts;  // empty: all was on this one
+  // On a host that is not the first: what that one found, for all.
+  std::optional<std::string> verdict;
 };
+
+// "host 1 (node2)"; empty where all was on one.
+std::string host_name(const TorchRun& run, int host);
+// The host of a rank, by the files that it left; -1: unknown.
+int host_of(const TorchRun& run, int rank);
+
+// What the command of one host says of its job to the first one.
+std::string summary_text(const JobRun& job, const std::vector<int>& ranks);
+// Adds it to the run of the first host: processes of that host, and its ranks. What makes no sense becomes the host's
+// problem.
+void add_summary(TorchRun& run, int host, const std::string& text);
+// The ranks that have files in a folder.
+std::vector<int> ranks_in(const std::string& folder, int ranks);
+// hosts.json of a folder: who was where, and how far clocks are apart.
+void write_hosts(const std::string& folder, const std::vector<HostRun>& hosts);
 
 // The record of a rank in a folder: of the last attempt, where a launcher restarted the job. Empty: there is none.
 std::string record_file(const std::string& folder, int rank);
-// Reads what ranks left in a folder: `ranks` of them, or as many as there are files, where it is 0.
+// Reads what ranks left in a folder: `ranks` of them, or as many as there are files, where it is 0. Times are those of
+// the first host's clock.
 std::vector<RankRun> read_ranks(const std::string& folder, int ranks);
 // Removes what an earlier run left there.
 void clear_run_folder(const std::string& folder);

@@ -203,7 +203,7 @@ std::string_view name(Backend backend) {
 
 const Keys<TorchPlan>& torch_keys() {
   static const Keys<TorchPlan> keys = {
-      {"np", at(&TorchPlan::ranks), integer(1, kRanksMax), kNoBit, "Ranks, each a process of this machine."},
+      {"np", at(&TorchPlan::ranks), integer(1, kRanksMax), kNoBit, "Ranks, each a process; of all hosts together."},
       {"timeout_s", at(&TorchPlan::timeout_s), number().above(0).most(1e6), kNoBit,
        "How long a rank waits in a collective for the others, in seconds. Then the waiting ranks raise "
        "torch.distributed.DistBackendError and the run is red."},

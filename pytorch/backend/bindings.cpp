@@ -69,7 +69,8 @@ void listen_to_nccl(Session& s) {
 void configure(const std::string& record_path, int rank, int world, int attempt, int resumed,
                const std::string& torch_version, const std::string& backend, std::uint64_t max_bytes,
                std::uint64_t seed, double timeout_s, bool hashes, bool norms, bool stacks, const std::string& sums,
-               const std::vector<py::dict>& rules, std::vector<std::string> earlier_records) {
+               const std::vector<py::dict>& rules, std::vector<std::string> earlier_records, const std::string& relay,
+               int host, std::vector<std::string> hosts) {
   if (session() != nullptr) throw std::invalid_argument("seeksim: configured twice");
   SessionSettings s;
   s.record_path = record_path;
@@ -84,6 +85,9 @@ void configure(const std::string& record_path, int rank, int world, int attempt,
   if (s.sums == SumOrder::count_) throw std::invalid_argument("plan.json: sums: there is no order " + sums);
   for (const py::dict& rule : rules) s.rules.push_back(rule_keys(rule));
   s.earlier_records = std::move(earlier_records);
+  s.relay = relay;
+  s.host = host;
+  s.hosts = std::move(hosts);
   session() = new Session(std::move(s));  // for the life of the process: threads of torch use it to the very end
   listen_to_nccl(*session());
 }
@@ -269,7 +273,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("configure", &configure, py::kw_only(), py::arg("record_path"), py::arg("rank"), py::arg("world"),
         py::arg("attempt"), py::arg("resumed"), py::arg("torch_version"), py::arg("backend"), py::arg("max_bytes"),
         py::arg("seed"), py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("sums"),
-        py::arg("rules"), py::arg("earlier_records"));
+        py::arg("rules"), py::arg("earlier_records"), py::arg("relay"), py::arg("host"), py::arg("hosts"));
   m.def("create", &create);
   m.def("now", [](std::int64_t step, int micro_batch, const std::string& phase) {
     here().now(step, micro_batch, step_phase(phase));

@@ -15,33 +15,6 @@ using faults::FaultKind;
 using faults::Mode;
 using faults::Site;
 
-constexpr const char* kAddressKey = "seeksim/memory";
-constexpr const char* kMappedKey = "seeksim/mapped";
-constexpr const char* kAllKey = "seeksim/all";
-
-std::vector<std::uint8_t> as_bytes(const std::string& text) { return {text.begin(), text.end()}; }
-
-// The first rank makes the memory, the others find it through the store; when all have mapped it, nobody needs its
-// address any more.
-std::unique_ptr<Group> meet_through(c10d::Store& store, int rank, int size, Group::Settings settings) {
-  TORCH_CHECK_VALUE(size <= kMaxRanks, "seeksim: a group of ", size, " ranks: at most ", kMaxRanks,
-                    " run on a machine");
-  std::unique_ptr<Group> group;
-  if (rank == 0) {
-    group = std::make_unique<Group>(Segment::create(size), std::move(settings));
-    store.set(kAddressKey, as_bytes(group->segment().address()));
-  } else {
-    const auto address = store.get(kAddressKey);
-    group =
-        std::make_unique<Group>(Segment::open(std::string(address.begin(), address.end()), size), std::move(settings));
-  }
-  group->come_in();
-  if (store.add(kMappedKey, 1) == size) store.set(kAllKey, as_bytes("1"));
-  store.wait({kAllKey});
-  group->know_all();
-  return group;
-}
-
 std::string shapes_of(const Tensors& tensors) {
   constexpr std::size_t kShown = 16;
   std::string text;

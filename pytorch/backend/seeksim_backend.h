@@ -1,6 +1,7 @@
-// The backend that torch.distributed sees: collectives over shared memory between the processes of one machine, summed
-// in the canonical order, watched, recorded, and struck by faults. This header and its sources are the only files of
-// the project that include torch; they are compiled on the user's machine, against the user's torch.
+// The backend that torch.distributed sees: collectives over shared memory between the processes of a machine, and by a
+// relay between machines, summed in the canonical order, watched, recorded, and struck by faults. This header and its
+// sources are the only files of the project that include torch; they are compiled on the user's machine, against the
+// user's torch.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -39,6 +40,10 @@ at::Tensor fold(const Tensors& from_ranks, const Reduction& how);
 Digest digest_of(const at::Tensor& tensor, bool measured);
 // The Python frames of this thread, as a text of the session's record; kNoText where there are none.
 std::uint32_t python_stack(RecordWriter& record);
+
+// The first rank of each host makes its memory, the others there find it through the store; when all have mapped it,
+// nobody needs its address any more. Of a group on several hosts, each rank enters its host's relay.
+std::unique_ptr<Group> meet_through(c10d::Store& store, int rank, int size, Group::Settings settings);
 
 class SeekWork : public c10d::Work {
  public:

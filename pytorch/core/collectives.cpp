@@ -27,12 +27,14 @@ class Contribution {
   // how: what is done with all contributions, where they are reduced.
   Contribution(Group& group, const Call& call, const Reduction* how = nullptr)
       : group_(group), call_(call), how_(how) {}
-  // n bytes of the tensor, which is `base` bytes after the beginning of all that this rank gives.
+  // n bytes of the tensor, which is `base` bytes after the beginning of all that this rank gives. to: the place that
+  // reads them; -1: all do.
   void put(const std::byte* from, std::size_t n, std::size_t offset_in_slot, std::size_t base,
-           Digester* digester = nullptr) const {
+           Digester* digester = nullptr, int to = -1) const {
     SEEKSIM_CHECK(offset_in_slot + n <= kSlotBytes, "%zu bytes at %zu", n, offset_in_slot);
     char* slot = group_.slot(group_.place()) + offset_in_slot;
     copy(reinterpret_cast<std::byte*>(slot), from, n, digester);
+    group_.filled(offset_in_slot, n, to);
     for (const Strike& strike : call_.strikes) {
       if (strike.byte >= base && strike.byte < base + n)
         slot[strike.byte - base] = char(slot[strike.byte - base] ^ strike.flip);
@@ -70,8 +72,11 @@ void copy_out(Bytes to, std::size_t at, std::size_t n, const char* from) {
   if (n > 0) std::memcpy(to.data() + at, from, n);
 }
 
-// Whether the ranks share the work of a round, and meet again for its result: where it is much, or for many.
-bool share_work(const Group& group, std::size_t bytes) { return group.size() > 2 && bytes >= kShareFrom; }
+// Whether the ranks share the work of a round, and meet again for its result: where it is much, or for many. Between
+// hosts the way is what takes time.
+bool share_work(const Group& group, std::size_t bytes) {
+  return group.size() > 2 && bytes >= kShareFrom && !group.far();
+}
 
 // The reduction of one tensor, everywhere or at one place, in rounds. `base`: bytes of the tensors before it.
 void reduce_tensor(Group& group, Call& call, const Reduction& how, Bytes tensor, bool wants, std::size_t base) {
@@ -213,7 +218,7 @@ static void put_shares(const Contribution& mine, std::span<const ConstBytes> in,
   std::size_t base = 0;
   for (std::size_t r = 0; r < in.size(); ++r) {
     const std::size_t n = at < in[r].size() ? std::min(share, in[r].size() - at) : 0;
-    if (n > 0) mine.put(in[r].data() + at, n, share * r, base + at);
+    if (n > 0) mine.put(in[r].data() + at, n, share * r, base + at, nullptr, int(r));
     base += in[r].size();
   }
 }

@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kLookAroundMs = 20;  // how often a waiting rank looks for a poison and for dead processes
 constexpr double kGraceS = 1;      // for another backend to end what a dead process has begun
+constexpr std::int64_t kSilent_ns = 2'000'000'000;  // relays say something four times as often
 
 void relax() {
 #if defined(__x86_64__)
@@ -93,14 +94,71 @@ void Group::come_in() {
 void Group::know_all() {
   segment_.close_address();
   for (int r = 0; r < size(); ++r) {
+    if (is_far(r)) {
+      processes_.emplace_back();
+      continue;
+    }
     const std::int64_t pid = segment_.rank(r).pid;
     if (pid <= 1 || pid > INT32_MAX) throw std::runtime_error(fmt::format("seeksim: rank {} has no process", r));
-    processes_.emplace_back(int(pid));
+    processes_.push_back(std::make_unique<ProcessHandle>(int(pid)));
   }
 }
 
-const ProcessHandle* Group::handle(int place) const {
-  return std::size_t(place) < processes_.size() ? &processes_[std::size_t(place)] : nullptr;
+bool Group::gone(int place) const {
+  if (std::size_t(place) >= processes_.size()) return false;
+  if (is_far(place)) return segment_.rank(place).far.load() != Far::there;
+  return processes_[std::size_t(place)]->gone();
+}
+
+Group::State Group::state_of(int place) const {
+  if (!is_far(place)) {
+    if (gone(place)) return {Blame::is_dead, "is dead (its process is gone)"};
+    return {Blame::did_not_join, "is alive"};
+  }
+  const int host = settings_.hosts[std::size_t(place)];
+  const std::string where = std::size_t(host) < settings_.host_names.size()
+                                ? fmt::format("host {} ({})", host, settings_.host_names[std::size_t(host)])
+                                : fmt::format("host {}", host);
+  const RankState& other = segment_.rank(place);
+  const std::int64_t silent_ns = monotonic_ns() - other.heard_ns.load();
+  switch (other.far.load()) {
+    case Far::there:
+      break;
+    case Far::ended:
+      return {Blame::is_dead, fmt::format("is dead (its process on {} is gone)", where)};
+    case Far::host_gone:
+      return {Blame::is_dead, fmt::format("is gone with {} (its seeksim has closed the connection)", where)};
+    default:
+      return {Blame::unreachable,
+              fmt::format("is on {}, from which nothing came for {:.1f} s: the connection was given "
+                          "up",
+                          where, double(silent_ns) * 1e-9)};
+  }
+  if (silent_ns > kSilent_ns)
+    return {Blame::unreachable,
+            fmt::format("is on {}, from which nothing has come for {:.1f} s", where, double(silent_ns) * 1e-9)};
+  return {Blame::did_not_join, fmt::format("is alive on {}", where)};
+}
+
+void Group::ask_for_stacks(int place) const {
+  if (is_far(place)) {
+    settings_.relay->say({.kind = NoteKind::stacks, .place = place});
+  } else if (std::size_t(place) < processes_.size() && segment_.rank(place).shows_stacks == 1) {
+    processes_[std::size_t(place)]->signal(SIGUSR2);
+  }
+}
+
+void Group::filled(std::size_t offset, std::size_t bytes, int to) {
+  if (!far() || bytes == 0) return;
+  filled_.push_back({std::uint32_t(offset), std::uint32_t(bytes), to});
+}
+
+void Group::publish(std::uint32_t meeting) {
+  segment_.rank(place()).meetings.ring(meeting);
+  if (!far()) return;
+  settings_.relay->say(
+      {.kind = NoteKind::came, .count = meeting, .bank = std::uint32_t(bank_), .parts = std::uint32_t(filled_.size())},
+      filled_);
 }
 
 void Group::begin(const Call& call) {
@@ -114,8 +172,7 @@ std::string Group::where(const Call& call) const {
                      call.step);
 }
 
-void Group::wait(Bell& bell, const ProcessHandle* other, const Ready& ready,
-                 const std::function<void(bool gone)>& on_end) {
+void Group::wait(Bell& bell, int place, const Ready& ready, const std::function<void(bool gone)>& on_end) {
   for (int i = 0; i < spins_; ++i) {
     if (ready(bell.count.load(std::memory_order_acquire))) return;
     relax();
@@ -125,9 +182,9 @@ void Group::wait(Bell& bell, const ProcessHandle* other, const Ready& ready,
     const std::uint32_t seen = bell.count.load();
     if (ready(seen)) return;
     throw_poison();
-    const bool gone = other != nullptr && other->gone();
-    if (gone && ready(bell.count.load())) return;  // it came, then went
-    if (gone || monotonic_ns() > until) on_end(gone);
+    const bool is_gone = gone(place);
+    if (is_gone && ready(bell.count.load())) return;  // it came, then went
+    if (is_gone || monotonic_ns() > until) on_end(is_gone);
     bell.wait(seen, kLookAroundMs);
   }
 }
@@ -142,11 +199,12 @@ void Group::meet(Call& call) {
   }
   const std::uint32_t target = ++meetings_;
   const std::int64_t since = monotonic_ns();
-  if (!call.lost) me.meetings.ring(target);
+  if (!call.lost) publish(target);
+  filled_.clear();
   for (int r = 0; r < size(); ++r) {
     if (r == place() && !call.lost) continue;
     wait(
-        segment_.rank(r).meetings, handle(r), [target](std::uint32_t n) { return std::int32_t(n - target) >= 0; },
+        segment_.rank(r).meetings, r, [target](std::uint32_t n) { return std::int32_t(n - target) >= 0; },
         [&](bool) { fail_missing(call, target, since); });
   }
   if (!call.compared) compare(call);
@@ -188,6 +246,13 @@ void Group::fail(const std::string& text, const std::vector<int>& places, const 
     std::memcpy(poison.text, text.data(), std::min(text.size(), kPoisonText - 1));
     poison.state.store(2);
     for (int r = 0; r < size(); ++r) segment_.rank(r).meetings.wake();
+    if (far()) {
+      try {
+        settings_.relay->say({.kind = NoteKind::failed});
+      } catch (const std::runtime_error&) {
+        // Without a relay the other hosts notice that this rank is gone.
+      }
+    }
   }
   std::vector<Culprit> culprits;
   for (std::size_t i = 0; i < places.size(); ++i) culprits.push_back({launch_rank(places[i]), blames[i]});
@@ -201,16 +266,16 @@ void Group::fail_missing(const Call& call, std::uint32_t target, std::int64_t si
   for (int r = 0; r < size(); ++r) {
     const RankState& other = segment_.rank(r);
     if (std::int32_t(other.meetings.count.load() - target) >= 0) continue;
-    const bool gone = handle(r) != nullptr && handle(r)->gone();
+    const State state = state_of(r);
     const std::uint64_t joined = other.joined;
-    const bool called = joined >= call.seq;
+    const bool lost = state.blame == Blame::did_not_join && joined >= call.seq;
     missing.push_back(r);
     launch.push_back(launch_rank(r));
-    blames.push_back(gone ? Blame::is_dead : called ? Blame::contribution_lost : Blame::did_not_join);
-    details += fmt::format("\n  rank {} is {}; it joined {} collectives of this group and finished {}{}",
-                           launch_rank(r), gone ? "dead (its process is gone)" : "alive", joined, other.finished.load(),
-                           called && !gone ? ": it did call this one, its contribution never arrived" : "");
-    if (!gone && handle(r) != nullptr && other.shows_stacks == 1) handle(r)->signal(SIGUSR2);
+    blames.push_back(lost ? Blame::contribution_lost : state.blame);
+    details += fmt::format("\n  rank {} {}; it joined {} collectives of this group and finished {}{}", launch_rank(r),
+                           state.text, joined, other.finished.load(),
+                           lost ? ": it did call this one, its contribution never arrived" : "");
+    if (state.blame == Blame::did_not_join) ask_for_stacks(r);
   }
   fail(fmt::format("seeksim: {}: {} did not join; {} of {} ranks waited {:.3g} s{}", where(call), ranks_text(launch),
                    size() - int(missing.size()), size(), double(monotonic_ns() - since_ns) * 1e-9, details),
@@ -224,7 +289,7 @@ void Group::entered(const Call& call) { segment_.rank(place()).entered = call.se
 std::vector<int> Group::gone_before_end_of(const Call& call) const {
   std::vector<int> gone;
   for (int r = 0; r < size(); ++r) {
-    if (segment_.rank(r).finished < call.seq && handle(r) != nullptr && handle(r)->gone()) gone.push_back(r);
+    if (segment_.rank(r).finished < call.seq && this->gone(r)) gone.push_back(r);
   }
   return gone;
 }
@@ -267,30 +332,36 @@ void Group::failed(const Call& call, const std::string& why, bool here) const {
 
 // ------------------------------------------------------------------------------------------------ messages between two
 
+void Group::fail_unanswered(int place, const Message& message, const char* what_it_does_not) const {
+  const State state = state_of(place);
+  const bool well = state.blame == Blame::did_not_join;
+  fail(fmt::format("seeksim: {}: rank {} {}", message.what, launch_rank(place), well ? what_it_does_not : state.text),
+       {place}, {well ? Blame::did_not_answer : state.blame});
+}
+
 void Group::send(int to, std::span<const std::byte> bytes, const Message& message) {
   SEEKSIM_CHECK(to >= 0 && to < size(), "place %d", to);
   Box& box = segment_.box(place(), to);
   const std::uint64_t number = ++sent_[std::size_t(to)];
-  const auto nobody = [&](bool gone) {
-    fail(fmt::format("seeksim: {}: rank {} {}", message.what, launch_rank(to),
-                     gone ? "is dead (its process is gone)" : "does not receive"),
-         {to}, {gone ? Blame::is_dead : Blame::did_not_answer});
-  };
+  const auto nobody = [&](bool) { fail_unanswered(to, message, "does not receive"); };
   std::size_t at = 0;
   do {
     const std::uint32_t written = box.written.count.load(std::memory_order_relaxed);
     wait(
-        box.taken, handle(to), [written](std::uint32_t taken) { return written - taken < kChunks; }, nobody);
+        box.taken, to, [written](std::uint32_t taken) { return written - taken < kChunks; }, nobody);
     const std::size_t n = std::min(kChunkBytes, bytes.size() - at);
     box.head[written % kChunks] = {number, bytes.size() + message.elsewhere.value_or(0), std::int32_t(message.dtype),
                                    message.tag};
     if (n > 0) std::memcpy(box.data[written % kChunks], bytes.data() + at, n);
     box.written.ring(written + 1);
+    if (is_far(to)) {
+      settings_.relay->say({.kind = NoteKind::wrote, .place = to, .count = written + 1, .bytes = std::uint32_t(n)});
+    }
     at += n;
     if (!message.elsewhere) continue;
     // Both ends are there before the other backend begins.
     wait(
-        box.taken, handle(to), [written](std::uint32_t taken) { return taken == written + 1; }, nobody);
+        box.taken, to, [written](std::uint32_t taken) { return taken == written + 1; }, nobody);
   } while (at < bytes.size());
 }
 
@@ -302,12 +373,8 @@ void Group::receive(int from, std::span<std::byte> bytes, const Message& message
   do {
     const std::uint32_t taken = box.taken.count.load(std::memory_order_relaxed);
     wait(
-        box.written, handle(from), [taken](std::uint32_t written) { return written != taken; },
-        [&](bool gone) {
-          fail(fmt::format("seeksim: {}: rank {} {}", message.what, launch_rank(from),
-                           gone ? "is dead (its process is gone)" : "did not send"),
-               {from}, {gone ? Blame::is_dead : Blame::did_not_answer});
-        });
+        box.written, from, [taken](std::uint32_t written) { return written != taken; },
+        [&](bool) { fail_unanswered(from, message, "did not send"); });
     const ChunkHead head = box.head[taken % kChunks];
     const std::size_t expected = bytes.size() + message.elsewhere.value_or(0);
     if (head.message != number || head.bytes != expected || head.dtype != std::int32_t(message.dtype) ||
@@ -323,6 +390,7 @@ void Group::receive(int from, std::span<std::byte> bytes, const Message& message
     const std::size_t n = std::min(kChunkBytes, bytes.size() - at);
     if (n > 0) std::memcpy(bytes.data() + at, box.data[taken % kChunks], n);
     box.taken.ring(taken + 1);
+    if (is_far(from)) settings_.relay->say({.kind = NoteKind::took, .place = from, .count = taken + 1});
     at += n;
   } while (at < bytes.size());
 }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "pytorch/core/digest.h"
+#include "pytorch/core/relay_line.h"
 #include "pytorch/core/segment.h"
 
 namespace seeksim::pytorch {
@@ -72,6 +74,10 @@ class Group {
     int place = 0;              // of this rank
     double timeout_s = 1800;    // of one wait
     bool shows_stacks = false;  // this process writes its Python stacks on SIGUSR2
+    // Of a group on several hosts; empty: all its ranks are here.
+    std::vector<int> hosts = {};               // by place
+    std::vector<std::string> host_names = {};  // by host
+    std::shared_ptr<RelayLine> relay = {};     // over which this rank has entered the group
   };
   // `segment` is mapped; come_in() follows, then, once all ranks have come in, know_all().
   Group(Segment segment, Settings settings);
@@ -84,6 +90,8 @@ class Group {
   int launch_rank(int place) const { return settings_.ranks[std::size_t(place)]; }
   const std::string& name() const { return settings_.name; }
   Segment& segment() { return segment_; }
+  // Whether ranks of other hosts belong to it.
+  bool far() const { return settings_.relay != nullptr; }
   void timeout(double seconds) { settings_.timeout_s = seconds; }
   double timeout() const { return settings_.timeout_s; }
 
@@ -97,6 +105,8 @@ class Group {
   // the second next time.
   char* slot(int place) const { return segment_.slot(bank_, place); }
   char* result() const { return segment_.result(bank_); }
+  // This rank has filled so much of its slot, for one place or for all: what other hosts get of it at the next meeting.
+  void filled(std::size_t offset, std::size_t bytes, int to = -1);
   void turn() { bank_ = 1 - bank_; }
 
   // While another backend carries a collective in which all have met. entered(): its call has come back to this rank.
@@ -126,22 +136,35 @@ class Group {
  private:
   using Ready = std::function<bool(std::uint32_t)>;
   // Waits until ready(count of the bell). on_timeout throws.
-  void wait(Bell& bell, const ProcessHandle* other, const Ready& ready, const std::function<void(bool gone)>& on_end);
+  // place: whose process it is that has to do something.
+  void wait(Bell& bell, int place, const Ready& ready, const std::function<void(bool gone)>& on_end);
+  bool is_far(int place) const { return far() && settings_.hosts[std::size_t(place)] != settings_.hosts[at()]; }
+  std::size_t at() const { return std::size_t(settings_.place); }
+  bool gone(int place) const;
+  void publish(std::uint32_t meeting);
+  // What is to be said of a rank that does not come, beside what the collective tells.
+  struct State {
+    Blame blame;       // did_not_join: nothing is wrong with it
+    std::string text;  // "is alive", "is dead (its process is gone)"
+  };
+  State state_of(int place) const;
+  void ask_for_stacks(int place) const;
   void compare(Call& call);
   void throw_poison() const;
   [[noreturn]] void fail(const std::string& text, const std::vector<int>& places,
                          const std::vector<Blame>& blames) const;
   std::vector<int> gone_before_end_of(const Call& call) const;
+  [[noreturn]] void fail_unanswered(int place, const Message& message, const char* what_it_does_not) const;
   [[noreturn]] void fail_missing(const Call& call, std::uint32_t target, std::int64_t since_ns);
-  const ProcessHandle* handle(int place) const;
 
   Segment segment_;
   Settings settings_;
-  std::vector<ProcessHandle> processes_;  // by place, after know_all()
+  std::vector<std::unique_ptr<ProcessHandle>> processes_;  // by place, after know_all(); null: on another host
   std::uint32_t meetings_ = 0;
   int bank_ = 0;
   int spins_ = 0;
   std::vector<std::uint64_t> sent_, received_;  // messages, by place
+  std::vector<Part> filled_;                    // of this round's slot
 };
 
 }  // namespace seeksim::pytorch

@@ -92,6 +92,7 @@ enum class Blame : std::uint8_t {
   disagrees,          // it means another collective than most ranks
   did_not_answer,     // the other end of a send or a receive
   backend_failed,     // its own backend, which carries the data, reported an error, or whose call never came back
+  unreachable,        // on another host, from which nothing comes any more
   count_
 };
 

@@ -77,7 +77,8 @@ constexpr EnumNames<Blame> kBlames({{Blame::did_not_join, "did_not_join"},
                                     {Blame::contribution_lost, "contribution_lost"},
                                     {Blame::disagrees, "disagrees"},
                                     {Blame::did_not_answer, "did_not_answer"},
-                                    {Blame::backend_failed, "backend_failed"}});
+                                    {Blame::backend_failed, "backend_failed"},
+                                    {Blame::unreachable, "unreachable"}});
 
 }  // namespace
 

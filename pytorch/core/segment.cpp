@@ -111,22 +111,30 @@ Segment Segment::open(const std::string& address, int ranks) {
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) {
     throw std::runtime_error(
-        fmt::format("seeksim: {}: {}; all ranks have to run on one machine, as one user, and see "
-                    "each other's processes",
+        fmt::format("seeksim: {}: {}; ranks of one machine have to run as one user and see each other's processes; for "
+                    "several machines see docs/torch-hosts.md (--nnodes)",
                     path, std::strerror(errno)));
   }
-  Segment segment(ranks, file, token);
+  Segment segment = mapped(file, ranks, path);
+  if (segment.token_ != token)
+    throw std::runtime_error(fmt::format("seeksim: {} is not the memory of this group", path));
+  return segment;
+}
+
+Segment Segment::of_file(int file, int ranks) { return mapped(file, ranks, "what was handed over"); }
+
+Segment Segment::mapped(int file, int ranks, const std::string& what) {
+  Segment segment(ranks, file, 0);
   struct stat about {};
   const int seals = fcntl(file, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals || fstat(file, &about) != 0 || about.st_size != off_t(size_of(ranks))) {
-    throw std::runtime_error(fmt::format("seeksim: {} is not the memory of a group of {} ranks", path, ranks));
-  }
+  const bool fits = ranks >= 1 && ranks <= kMaxRanks && seals >= 0 && (seals & kSeals) == kSeals &&
+                    fstat(file, &about) == 0 && about.st_size == off_t(size_of(ranks));
+  if (!fits) throw std::runtime_error(fmt::format("seeksim: {} is not the memory of a group of {} ranks", what, ranks));
   segment.map();
   Front front{};
   std::memcpy(&front, segment.base_, sizeof front);
-  if (front.token != token || front.ranks != ranks) {
-    throw std::runtime_error(fmt::format("seeksim: {} is not the memory of this group", path));
-  }
+  if (front.ranks != ranks) throw std::runtime_error(fmt::format("seeksim: {} is not the memory of this group", what));
+  segment.token_ = front.token;
   segment.close_address();
   return segment;
 }

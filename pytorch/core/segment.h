@@ -1,6 +1,7 @@
 // The memory that the ranks of one group share: what each believes the current collective to be, slots through which
 // data goes, mailboxes for messages between two. It has no name in the file system (memfd): when the last process that
-// maps it is gone, however it ended, so is the memory. Its size cannot change while it is mapped.
+// maps it is gone, however it ended, so is the memory. Its size cannot change while it is mapped. A group on several
+// hosts has such a memory on each: its host's relay writes there what ranks of other hosts have published.
 #pragma once
 
 #include <atomic>
@@ -33,12 +34,23 @@ struct alignas(64) Bell {
   void wait(std::uint32_t seen, int ms);
 };
 
+// Of a rank on another host, as the relay knows it.
+enum class Far : std::uint32_t {
+  there,
+  ended,        // its process is gone
+  host_gone,    // the relay of its host has closed the connection
+  unreachable,  // nothing has come from its host for so long that the connection was given up
+  count_
+};
+
 struct alignas(128) RankState {
   Bell meetings;                         // how many this rank has come to
   std::atomic<std::uint64_t> joined{0};  // sequence numbers
   std::atomic<std::uint64_t> finished{0};
   std::atomic<std::uint64_t> entered{0};  // where another backend carries: whose call has come back
-  std::atomic<std::int64_t> pid{0};
+  std::atomic<std::int64_t> pid{0};       // 0 of a rank on another host
+  std::atomic<Far> far{Far::there};
+  std::atomic<std::int64_t> heard_ns{0};  // monotonic_ns() when something last came from its host; 0: it is this one
   std::atomic<std::uint32_t> shows_stacks{0};  // it writes its Python stacks on SIGUSR2
   Expectation expected[kBanks];
 };
@@ -70,6 +82,8 @@ class Segment {
   static Segment create(int ranks);
   // Maps the memory of which address() was given. Throws std::runtime_error with one line.
   static Segment open(const std::string& address, int ranks);
+  // Maps the memory behind a file descriptor, which it closes. Throws as open().
+  static Segment of_file(int file, int ranks);
   Segment(Segment&& other) noexcept;
   Segment& operator=(Segment&&) = delete;
   ~Segment();
@@ -77,6 +91,7 @@ class Segment {
   // By which other processes of this user and machine find it until close_address().
   std::string address() const;
   void close_address();
+  int file() const { return file_; }  // until close_address()
 
   int ranks() const { return ranks_; }
   Poison& poison() const;
@@ -87,6 +102,7 @@ class Segment {
 
  private:
   Segment(int ranks, int file, std::uint64_t token);
+  static Segment mapped(int file, int ranks, const std::string& what);
   void map();
 
   int ranks_ = 0;

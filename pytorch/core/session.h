@@ -24,6 +24,9 @@ struct SessionSettings {
   bool norms = false;
   bool stacks = true;
   SumOrder sums = SumOrder::canonical;
+  std::string relay;               // socket of this host's relay; empty: all ranks are on this host
+  int host = 0;                    // this one
+  std::vector<std::string> hosts;  // their names
 };
 
 class Session {

@@ -85,7 +85,7 @@ const std::vector<Wing>& wings() {
         {"loading/deepspeed", "loading/features"},
         {"loading"},
         {"report", "simulate", "analyse"},
-        {"html", "archive"},
+        {"html", "archive", "torch/hosts"},
         {"run", "torch"},
         {"explain", "search", "processes", "doctor", "campaign", "torch/table", "torch/check", "torch/show"},
         {"releases", "torch/explore", "torch/hunt"},

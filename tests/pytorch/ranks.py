@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 HEAD, ENTRY = 8192, 256
 TEXT, GROUP, CALL, STEP, LOSS, TENSOR, FAULT, VERDICT, NOTE = range(1, 10)
-BLAMES = ["did_not_join", "is_dead", "contribution_lost", "disagrees", "did_not_answer", "backend_failed"]
+BLAMES = "did_not_join is_dead contribution_lost disagrees did_not_answer backend_failed unreachable".split()
 USES = ["weight", "gradient", "local_gradient"]
 OPS = "all_reduce reduce broadcast all_gather gather scatter reduce_scatter all_to_all send recv barrier".split()
 STATES = ["created", "started", "finished", "failed"]

@@ -37,6 +37,9 @@ class Plan:
     record: Record = dataclasses.field(default_factory=Record)
     faults: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
     turns: List[str] = dataclasses.field(default_factory=list)
+    relay: str = ""
+    host: int = 0
+    hosts: List[str] = dataclasses.field(default_factory=list)
 
 
 VERSION = 1
@@ -89,4 +92,8 @@ def read(folder: str) -> Plan:
         raise Refusal(f"{path}: faults has to be a list of rules")
     if not isinstance(plan.turns, list) or not all(isinstance(one, str) for one in plan.turns):
         raise Refusal(f"{path}: turns has to be a list of names")
+    if not isinstance(plan.hosts, list) or not all(isinstance(one, str) for one in plan.hosts):
+        raise Refusal(f"{path}: hosts has to be a list of names")
+    if plan.relay and not 0 <= plan.host < len(plan.hosts):
+        raise Refusal(f"{path}: there is no host {plan.host}")
     return plan

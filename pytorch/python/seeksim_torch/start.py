@@ -111,6 +111,9 @@ def _begin(folder: str) -> None:
             sums=plan.sums,
             rules=plan.faults,
             earlier_records=list(filter(os.path.exists, (_record(folder, rank, n) for n in range(attempt)))),
+            relay=plan.relay,
+            host=plan.host,
+            hosts=plan.hosts,
         )
     except (ValueError, RuntimeError) as error:
         raise plans.Refusal(str(error)) from None

@@ -86,7 +86,10 @@ bool TcpWire::read(int rank, Peer& peer) {
   }
   const int n = peer.socket.receive(bytes);
   if (n < 0) lose(peer, fmt::format("rank {} closed the connection", rank));
-  if (n > 0) took(rank, peer, {bytes.data(), std::size_t(n)});
+  if (n > 0) {
+    peer.received += std::uint64_t(n);
+    took(rank, peer, {bytes.data(), std::size_t(n)});
+  }
   return n != 0;
 }
 

@@ -30,6 +30,8 @@ constexpr int kTakesNothing_s = 60;
 
 constexpr std::size_t kSecretMin = 16;  // characters; what is shorter can be guessed
 
+}  // namespace
+
 // SEEKSIM_TOKEN was meant as one, whatever its length; torchrun sets its run's id without being asked, to "none" even.
 std::string secret_of_the_job() {
   const std::string token = variable("SEEKSIM_TOKEN"), run = variable("TORCHELASTIC_RUN_ID");
@@ -39,8 +41,6 @@ std::string secret_of_the_job() {
   if (!token.empty()) return token;
   return run.size() >= kSecretMin ? run : "";
 }
-
-}  // namespace
 
 bool TcpWorld::asked_for() { return !variable("RANK").empty() && !variable("WORLD_SIZE").empty(); }
 

@@ -51,6 +51,11 @@ class TcpWire final : public Wire {
   void give_up_when_unreachable(int rank, int seconds) {
     runtime::give_up_when_unreachable(peers_[std::size_t(rank)].socket, seconds);
   }
+  // What a program waits on beside this wire (poll), and how many bytes have come.
+  int descriptor(int rank) const { return peers_[std::size_t(rank)].socket.fd(); }
+  std::uint64_t received(int rank) const { return peers_[std::size_t(rank)].received; }
+  // The listener does not believe what came: the connection is closed.
+  void cut_off(int rank, const std::string& why) { lose(peers_[std::size_t(rank)], why); }
   bool unsent(int rank) const { return !peers_[std::size_t(rank)].out.empty(); }
   bool closed(int rank) const { return peers_[std::size_t(rank)].closed; }
   // Why the connection to a rank is closed; empty where it is open.
@@ -91,7 +96,8 @@ class TcpWire final : public Wire {
     Socket socket;
     bool closed = false;
     std::string why_closed;
-    std::uint64_t early = 0;  // its unrequested bytes
+    std::uint64_t early = 0;     // its unrequested bytes
+    std::uint64_t received = 0;  // bytes
     std::deque<Outgoing> out;
     std::vector<std::byte> in;    // a prefix and head that are not whole
     bool spoke = false;           // a whole prefix has come
@@ -127,6 +133,9 @@ class TcpWire final : public Wire {
   std::map<Ticket, Incoming> incoming_;
   std::vector<Ended> ended_;  // to be reported
 };
+
+// The secret in this process's environment; empty: there is none. Throws std::runtime_error where it is too short.
+std::string secret_of_the_job();
 
 class TcpWorld final : public ProcessWorld {
  public:
