@@ -8,43 +8,12 @@
 #include <functional>
 #include <numeric>
 
-#include "pytorch/core/collectives.h"
+#include "tests/pytorch/rank_bodies.h"
 
 namespace seeksim::pytorch {
 namespace {
 
-// Runs `rank(place)` in a process each and returns what each returned; "signal 9" for one that was killed.
-std::vector<std::string> in_processes(int ranks, const std::function<std::string(int)>& rank) {
-  std::vector<std::pair<pid_t, int>> children;
-  for (int place = 0; place < ranks; ++place) {
-    int ends[2];
-    if (pipe(ends) != 0) throw std::runtime_error("pipe");
-    const pid_t child = fork();
-    if (child == 0) {
-      std::string said;
-      try {
-        said = rank(place);
-      } catch (const std::exception& e) {
-        said = e.what();
-      }
-      if (write(ends[1], said.data(), said.size()) != ssize_t(said.size())) _exit(3);
-      _exit(0);
-    }
-    close(ends[1]);
-    children.emplace_back(child, ends[0]);
-  }
-  std::vector<std::string> said;
-  for (const auto& [child, end] : children) {
-    std::string& text = said.emplace_back();
-    char some[4096];
-    for (ssize_t n; (n = read(end, some, sizeof some)) > 0;) text.append(some, std::size_t(n));
-    close(end);
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (WIFSIGNALED(status)) text = "signal " + std::to_string(WTERMSIG(status));
-  }
-  return said;
-}
+using namespace rank_bodies;
 
 // Ranks of one group: the memory is made before they are forked, and each waits until all have come in.
 class Ranks {
@@ -75,46 +44,9 @@ class Ranks {
   Segment memory_;
 };
 
-Call call(Group& group, std::uint64_t seq = 1) {
-  Call c;
-  c.seq = seq;
-  group.begin(c);
-  return c;
-}
-Bytes bytes(std::vector<float>& v) { return std::as_writable_bytes(std::span<float>(v)); }
-
-std::vector<float> numbers(int rank, std::size_t n) {
-  std::vector<float> x(n);
-  for (std::size_t i = 0; i < n; ++i) x[i] = float(i % 1000) + 1000.0F * float(rank);
-  return x;
-}
-float sum_at(int ranks, std::size_t i) {
-  return float(ranks) * float(i % 1000) + 1000.0F * float(ranks * (ranks - 1) / 2);
-}
-
-// Small: one round that everybody computes. Middle: work is shared. Large: several rounds.
-constexpr std::size_t kSizes[] = {0, 1, 100, 20000, 600000};
-
 TEST(Ranks, SumAndKeepThatUp) {
   for (const int n : {1, 2, 3, 4}) {
-    for (const std::string& said : Ranks(n).run([&](Group& group) -> std::string {
-           std::uint64_t seq = 0;
-           for (int again = 0; again < 3; ++again) {
-             for (const std::size_t size : kSizes) {
-               std::vector<float> x = numbers(group.place(), size);
-               Call c = call(group, ++seq);
-               c.expected.numel = std::int64_t(size);
-               all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
-               group.end(c);
-               for (std::size_t i = 0; i < size; ++i) {
-                 if (x[i] != sum_at(n, i)) return "size " + std::to_string(size) + " at " + std::to_string(i);
-               }
-             }
-           }
-           return "ok";
-         })) {
-      EXPECT_EQ(said, "ok") << n << " ranks";
-    }
+    for (const std::string& said : Ranks(n).run(sums_and_keeps_that_up)) EXPECT_EQ(said, "ok") << n << " ranks";
   }
 }
 
@@ -122,15 +54,15 @@ TEST(Ranks, DigestASumOnTheWay) {
   for (const int n : {2, 3}) {
     for (const std::string& said : Ranks(n).run([&](Group& group) -> std::string {
            std::vector<float> x = numbers(group.place(), 600001);
-           const std::uint64_t before = digest(DType::fp32, bytes(x), false).hash;
+           const std::uint64_t before = digest(DType::fp32, raw(x), false).hash;
            Digester in(DType::fp32, false), out(DType::fp32, false);
            Call c = call(group);
            c.expected.numel = 600001;
            c.digest_in = &in;
            c.digest_out = &out;
-           all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+           all_reduce(group, c, {}, std::vector<Bytes>{raw(x)});
            if (in.done().hash != before) return "in";
-           return out.done().hash == digest(DType::fp32, bytes(x), false).hash ? "ok" : "out";
+           return out.done().hash == digest(DType::fp32, raw(x), false).hash ? "ok" : "out";
          })) {
       EXPECT_EQ(said, "ok") << n << " ranks";
     }
@@ -138,90 +70,15 @@ TEST(Ranks, DigestASumOnTheWay) {
 }
 
 TEST(Ranks, GatherScatterAndExchangeRaggedParts) {
-  constexpr int kRanks = 3;
-  // What place `from` gives to place `to`: as many numbers as no other pair, some of them several rounds' worth.
-  const auto part = [](int from, int to) { return numbers(from * 7 + to, std::size_t((from * 3 + to) * 40000)); };
-  for (const std::string& said : Ranks(kRanks).run([&](Group& group) -> std::string {
-         const int me = group.place();
-         std::vector<std::vector<float>> gives, takes;
-         std::vector<ConstBytes> in;
-         std::vector<Bytes> out;
-         for (int r = 0; r < kRanks; ++r) {
-           gives.push_back(part(me, r));
-           takes.emplace_back(part(r, me).size());
-         }
-         for (int r = 0; r < kRanks; ++r) {
-           in.push_back(bytes(gives[std::size_t(r)]));
-           out.push_back(bytes(takes[std::size_t(r)]));
-         }
-         Call exchange = call(group, 1);
-         all_to_all(group, exchange, in, out);
-         for (int r = 0; r < kRanks; ++r) {
-           if (takes[std::size_t(r)] != part(r, me)) return "all_to_all from " + std::to_string(r);
-         }
-         std::vector<float> dealt(part(1, me).size());
-         Call deal = call(group, 2);
-         scatter(group, deal, me == 1 ? in : std::vector<ConstBytes>{}, bytes(dealt), 1);
-         if (dealt != part(1, me)) return "scatter";
-         std::vector<std::vector<float>> all;
-         std::vector<Bytes> outs;
-         for (int r = 0; r < kRanks; ++r) all.emplace_back(part(r, 0).size());
-         for (auto& x : all) outs.push_back(bytes(x));
-         Call gather_all = call(group, 3);
-         all_gather(group, gather_all, in[0], outs);
-         for (int r = 0; r < kRanks; ++r) {
-           if (all[std::size_t(r)] != part(r, 0)) return "all_gather from " + std::to_string(r);
-         }
-         return "ok";
-       })) {
-    EXPECT_EQ(said, "ok");
-  }
+  for (const std::string& said : Ranks(3).run(exchanges_ragged_parts)) EXPECT_EQ(said, "ok");
 }
 
 TEST(Ranks, ReduceScatterGivesEachRankItsShareOfTheSum) {
-  for (const std::string& said : Ranks(3).run([&](Group& group) -> std::string {
-         constexpr std::size_t kPart = 200001;
-         std::vector<float> x = numbers(group.place(), kPart * 3), mine(kPart);
-         std::vector<ConstBytes> in;
-         for (std::size_t r = 0; r < 3; ++r) in.push_back(bytes(x).subspan(r * kPart * 4, kPart * 4));
-         Call c = call(group);
-         reduce_scatter(group, c, {}, in, bytes(mine));
-         for (std::size_t i = 0; i < kPart; ++i) {
-           if (mine[i] != sum_at(3, kPart * std::size_t(group.place()) + i)) return "at " + std::to_string(i);
-         }
-         return "ok";
-       })) {
-    EXPECT_EQ(said, "ok");
-  }
+  for (const std::string& said : Ranks(3).run(reduces_and_scatters)) EXPECT_EQ(said, "ok");
 }
 
 TEST(Ranks, SendMessagesOfAnySize) {
-  for (const std::string& said : Ranks(2).run([&](Group& group) -> std::string {
-         const Group::Message m{DType::fp32, 0, "message"};
-         for (const std::size_t size : kSizes) {
-           std::vector<float> x = numbers(3, size), y(size);
-           if (group.place() == 0) {
-             group.send(1, bytes(x), m);
-             group.receive(1, bytes(y), m);
-           } else {
-             group.receive(group.sender_of_any(m), bytes(y), m);
-             group.send(0, bytes(y), m);
-           }
-           if (x != y) return "size " + std::to_string(size);
-         }
-         return "ok";
-       })) {
-    EXPECT_EQ(said, "ok");
-  }
-}
-
-std::string sums_once(Group& group, std::size_t size = 100) {
-  std::vector<float> x = numbers(group.place(), size);
-  Call c = call(group);
-  c.step = 2;
-  c.expected.numel = std::int64_t(size);
-  all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
-  return "ok";
+  for (const std::string& said : Ranks(2).run(sends_messages)) EXPECT_EQ(said, "ok");
 }
 
 TEST(Ranks, AreNamedWhenTheyDoNotCome) {
@@ -265,7 +122,7 @@ TEST(Ranks, AContributionThatIsLostIsToldFromARankThatNeverCame) {
     Call c = call(group);
     c.lost = group.place() == 1;
     try {
-      all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+      all_reduce(group, c, {}, std::vector<Bytes>{raw(x)});
     } catch (const CollectiveError& e) {
       return std::string(name(e.culprits.at(0).blame)) + " " + std::to_string(e.culprits.at(0).rank);
     }
@@ -296,7 +153,7 @@ TEST(Ranks, AStrikeChangesWhatAllSeeOfAContribution) {
          Call c = call(group);
          c.expected.numel = 300000;
          if (group.place() == 1) c.strikes.push_back({4 * 290000 + 3, 0x80});  // the sign: 1 becomes -1
-         all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+         all_reduce(group, c, {}, std::vector<Bytes>{raw(x)});
          int other = 0;
          for (const float value : x) other += value != 2.0F;
          return x[290000] == 0.0F && other == 1 ? "ok" : "other numbers: " + std::to_string(other);
@@ -313,10 +170,10 @@ TEST(Ranks, ASumMayHaveAContributionTwice) {
          all.expected.numel = 300000;
          scattered.expected.numel = 12;
          all.doubled = scattered.doubled = group.place() == 2;
-         all_reduce(group, all, {}, std::vector<Bytes>{bytes(x)});
+         all_reduce(group, all, {}, std::vector<Bytes>{raw(x)});
          std::vector<ConstBytes> in;
-         for (std::size_t r = 0; r < 3; ++r) in.push_back(bytes(given).subspan(16 * r, 16));
-         reduce_scatter(group, scattered, {}, in, bytes(part));
+         for (std::size_t r = 0; r < 3; ++r) in.push_back(raw(given).subspan(16 * r, 16));
+         reduce_scatter(group, scattered, {}, in, raw(part));
          for (const float value : x)
            if (value != 11) return "all_reduce: " + std::to_string(value);
          for (const float value : part)
@@ -332,9 +189,9 @@ TEST(Ranks, MessagesThatDoNotFitAreRefused) {
     std::vector<float> x(group.place() == 0 ? 10 : 20);
     const Group::Message m{DType::fp32, 0, "message"};
     if (group.place() == 0) {
-      group.send(1, bytes(x), m);
+      group.send(1, raw(x), m);
     } else {
-      group.receive(0, bytes(x), m);
+      group.receive(0, raw(x), m);
     }
     return "ok";
   });
