@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -117,32 +118,44 @@ struct VerdictSaid {
   std::string text;
 };
 
-bool asked_to_end() { return runtime::interrupted() != 0; }
+// Hosts still tell each other what they know when they are asked to stop, but not for long.
+std::function<bool()> until_asked_to_end() {
+  static constexpr std::chrono::seconds kToTell(10);
+  return [since = std::optional<std::chrono::steady_clock::time_point>()]() mutable {
+    if (runtime::interrupted() == 0) return false;
+    if (!since) since = std::chrono::steady_clock::now();
+    return std::chrono::steady_clock::now() - *since > kToTell;
+  };
+}
 
 // On the first host: what the others have to give. On another: gives it, and gets the verdict.
 void join_hosts(TorchRun& run, const Start& start) {
   const HostsPlan& hosts = start.hosts;
   for (const std::string& name : start.host_names) run.hosts.push_back({name, {}, "", 0});
   HostRun& own = run.hosts[std::size_t(hosts.host)];
-  own.ranks = ranks_in(run.folder, run.scenario.torch.ranks);
   for (ProcessRun& process : run.job.processes) process.host = hosts.host;
   if (hosts.host == 0) {
-    const std::vector<HostGave> gave = start.relay->collect(asked_to_end);
+    const std::vector<HostGave> gave = start.relay->collect(until_asked_to_end());
+    std::vector<std::string> theirs;
+    for (const HostGave& one : gave) theirs.insert(theirs.end(), one.files.begin(), one.files.end());
+    own.ranks = ranks_in(run.folder, run.scenario.torch.ranks, theirs);
     for (int host = 1; host < hosts.count; ++host) {
       const HostGave& one = gave[std::size_t(host)];
       run.hosts[std::size_t(host)].problem = one.problem;
       run.hosts[std::size_t(host)].clock_ns = one.clock_ns;
       if (one.summary) add_summary(run, host, *one.summary);
     }
+    add_lost_ranks(run);
     write_hosts(run.folder, run.hosts);
     return;
   }
+  own.ranks = ranks_in(run.folder, run.scenario.torch.ranks);
   std::vector<HostFile> files;
   for (const std::string& name : list_folder(run.folder)) {
     const std::string told = name == "output.txt" ? fmt::format("output-host-{}.txt", hosts.host) : name;
     if (is_name_of_a_rank_file(told)) files.push_back({run.folder + '/' + name, told});
   }
-  run.verdict = start.relay->give(std::move(files), summary_text(run.job, own.ranks), asked_to_end);
+  run.verdict = start.relay->give(std::move(files), summary_text(run.job, own.ranks), until_asked_to_end());
   for (int host = 0; host < hosts.count; ++host) {
     if (host != hosts.host)
       run.hosts[std::size_t(host)].problem =

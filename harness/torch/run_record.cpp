@@ -125,7 +125,8 @@ void add_summary(TorchRun& run, int host, const std::string& text) {
     here.problem = fmt::format("what it says of its job {}", wrong.what());
     return;
   }
-  here.ranks.assign(said.ranks.begin(), said.ranks.end());
+  for (const std::int32_t rank : said.ranks)
+    if (rank >= 0 && rank < run.scenario.torch.ranks && host_of(run, rank) < 0) here.ranks.push_back(rank);
   for (const ProcessSaid& one : said.processes) {
     ProcessRun& process = run.job.processes.emplace_back();
     process.rank = std::clamp(one.rank, -1, run.scenario.torch.ranks - 1);
@@ -140,11 +141,29 @@ void add_summary(TorchRun& run, int host, const std::string& text) {
   run.job.why = fmt::format("{}: {}", host_name(run, host), said.why.substr(0, kWordsMax));
 }
 
-std::vector<int> ranks_in(const std::string& folder, int ranks) {
+void add_lost_ranks(TorchRun& run) {
+  HostRun* lost = nullptr;
+  for (HostRun& host : run.hosts) {
+    if (!host.ranks.empty()) continue;
+    if (lost != nullptr) return;
+    lost = &host;
+  }
+  std::vector<int> missing;
+  for (int rank = 0; rank < run.scenario.torch.ranks; ++rank)
+    if (host_of(run, rank) < 0) missing.push_back(rank);
+  if (lost != nullptr) lost->ranks = std::move(missing);
+}
+
+std::vector<int> ranks_in(const std::string& folder, int ranks, const std::vector<std::string>& but) {
   std::vector<int> found;
   for (int rank = 0; rank < ranks; ++rank) {
-    const bool refused = std::filesystem::exists(fmt::format("{}/refused-{}.txt", folder, rank));
-    if (refused || !record_file(folder, rank).empty()) found.push_back(rank);
+    for (const std::string& file : {record_file(folder, rank), fmt::format("{}/refused-{}.txt", folder, rank)}) {
+      const std::string name = file.substr(file.rfind('/') + 1);
+      if (name.empty() || !std::filesystem::exists(file) || std::find(but.begin(), but.end(), name) != but.end())
+        continue;
+      found.push_back(rank);
+      break;
+    }
   }
   return found;
 }

@@ -24,11 +24,11 @@ enum class Stopped : std::uint8_t {
 // One process that the command started: a rank, or the user's launcher.
 struct ProcessRun {
   int rank = -1;  // -1: a launcher
-  int host = 0;
   Ending ending;
   bool ended_by_us = false;
   double after_s = 0;      // since the start
   std::string last_words;  // of its error output: see LastWords
+  int host = 0;
 };
 
 struct JobRun {
@@ -51,7 +51,7 @@ struct RankRun {
 // One of several hosts of a job.
 struct HostRun {
   std::string name;
-  std::vector<int> ranks;     // that left files there
+  std::vector<int> ranks;     // that left files there; of a lost host those that left none elsewhere
   std::string problem;        // why what it knows is missing here, or not whole; empty: it is all here
   std::int64_t clock_ns = 0;  // how much more its monotonic clock shows than the first host's
 };
@@ -77,8 +77,10 @@ std::string summary_text(const JobRun& job, const std::vector<int>& ranks);
 // Adds it to the run of the first host: processes of that host, and its ranks. What makes no sense becomes the host's
 // problem.
 void add_summary(TorchRun& run, int host, const std::string& text);
-// The ranks that have files in a folder.
-std::vector<int> ranks_in(const std::string& folder, int ranks);
+// Where one host is lost, the ranks that no other host had were there.
+void add_lost_ranks(TorchRun& run);
+// The ranks that have files in a folder, but for files of these names, which came from elsewhere.
+std::vector<int> ranks_in(const std::string& folder, int ranks, const std::vector<std::string>& but = {});
 // hosts.json of a folder: who was where, and how far clocks are apart.
 void write_hosts(const std::string& folder, const std::vector<HostRun>& hosts);
 

@@ -5,8 +5,9 @@ import signal
 
 import faults
 import launchers
+import torch_runs
 
-PASS, BAD_INPUT, NO_PROGRESS = 0, 2, 3
+PASS, CHECK_FAILED, BAD_INPUT, NO_PROGRESS = 0, 1, 2, 3
 KILLED = 137
 WAITS = "waits"  # the job is over, and its launcher does not know yet
 
@@ -56,6 +57,7 @@ class Case:
 
 HAND, MPIRUN, LAUNCH, SRUN = launchers.ByHand, launchers.Mpirun, launchers.Launch, launchers.Srun
 TORCHRUN, AGAIN = launchers.Torchrun, launchers.TorchrunAgain
+TORCH, TORCH_TORCHRUN = torch_runs.TorchRun, torch_runs.TorchRunTorchrun
 CHECKPOINTS = ("--set", 'checkpoint={"path":"checkpoints","every_steps":3}')
 STRIPES = ("--set", "deepspeed.zero_optimization.stage=3")
 
@@ -83,6 +85,18 @@ def kill():
 
 def stop():
     return faults.Signalled("kill -STOP of a rank", signal.SIGSTOP)
+
+
+def rank_killed():
+    return faults.Signalled("kill -9 of a script's rank", signal.SIGKILL, names=torch_runs.TorchRun.ranks_are)
+
+
+def command_killed():
+    return faults.Signalled("kill -9 of a host's seeksim", signal.SIGKILL)
+
+
+def rank_stopped():
+    return faults.Signalled("kill -STOP of a script's rank", signal.SIGSTOP, names=torch_runs.TorchRun.ranks_are)
 
 
 def pause():
@@ -160,4 +174,18 @@ CASES = [
     Case(TORCHRUN, 4, kill(), status=WAITS, says=("evicted rank",)),
     Case(TORCHRUN, 4, link_down(), status=WAITS, says=("evicted rank",)),
     Case(MPIRUN, 2, kill(), status=None, golden=False), Case(SRUN, 2, kill(), status=None, golden=False),
+    # Scripts of PyTorch's under seeksim torch: the bits of one host, or the culprit with its host.
+    Case(TORCH, 2), Case(TORCH, 4), Case(TORCH_TORCHRUN, 2),
+    Case(TORCH, 2, loss()), Case(TORCH, 2, link_down(2)), Case(TORCH, 2, delay()), Case(TORCH, 2, faults.Rate()),
+    Case(TORCH, 2, faults.WallClock()),
+    Case(TORCH, 2, corrupt(), status=CHECK_FAILED, golden=False, says=DAMAGED),
+    Case(TORCH, 2, rank_killed(), status=CHECK_FAILED, golden=False,
+         says=("rank 3 on host 1 (node2) died before all_reduce", "of 4 ranks on 2 hosts")),
+    Case(TORCH, 2, rank_stopped(), status=NO_PROGRESS, golden=False,
+         says=("rank 3 on host 1 (node2) did not join all_reduce",)),
+    Case(TORCH, 2, command_killed(), status=CHECK_FAILED, golden=False,
+         says=("ranks 2 and 3 on host 1 (node2) died before all_reduce", "2 of 4 ranks on 1 of 2 hosts were seen")),
+    Case(TORCH, 2, link_down(), status=NO_PROGRESS, golden=False,
+         says=("on host 1 (node2) could not be reached in all_reduce",
+               "2 of 4 ranks on 1 of 2 hosts were seen")),
 ]

@@ -152,13 +152,14 @@ class Relayed(Fault):
 
 
 class Signalled(Fault):
-    """Strikes one rank's process of the host."""
+    """Strikes one rank's process of the host: the newest that is called one of `names`."""
 
-    def __init__(self, name, number, heals_after_s=None):
+    def __init__(self, name, number, heals_after_s=None, names=("seeksim",)):
         self.name, self.number, self.heals_after_s, self.pid = name, number, heals_after_s, 0
+        self.names = names
 
     def strike(self, host):
-        found = host.processes("seeksim")
+        found = sorted(pid for name in self.names for pid in host.processes(name))
         self.pid = found[-1] if found else 0
         if self.pid:
             os.kill(self.pid, self.number)
@@ -170,7 +171,7 @@ class Signalled(Fault):
             os.kill(pid, signal.SIGCONT)
 
     def seen(self, host):
-        return f"a rank of {host.name} got it" if self.pid else ""
+        return f"a process of {host.name} got it" if self.pid else ""
 
 
 class FullDisk(Fault):

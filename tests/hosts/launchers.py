@@ -67,7 +67,10 @@ class Running:
 
 
 class Launcher:
+    """Has `golden` and `digest` of its own where it does not run seeksim's training."""
+
     name = command = ""
+    golden = digest = None
     packages = ()
     status_a_rank = False  # each process that it starts is a rank
 

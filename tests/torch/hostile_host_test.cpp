@@ -349,7 +349,7 @@ TEST(HostsOfACommand, ThatMakeNoSenseAreBadInput) {
         HostsAsked{2, 0, "node1:0", false}, HostsAsked{2, 0, "node1:70000", false}, HostsAsked{2, 0, "node1:x", false},
         HostsAsked{{}, 1, "", false}, HostsAsked{{}, {}, "node1:1000", false}})
     EXPECT_THROW(hosts_plan(asked, none), BadInput);
-  EXPECT_THROW(plan_for({"torchrun", "--nnodes", "1:4", "--node-rank", "0", "train.py"}), BadInput);
+  EXPECT_THROW(plan_for({"torchrun", "--nnodes", "2:4", "--node-rank", "0", "train.py"}), BadInput);
   EXPECT_THROW(plan_for({"torchrun", "--nnodes", "many", "--node-rank", "0", "train.py"}), BadInput);
 }
 

@@ -51,7 +51,10 @@ void FileReceiver::take(const FileFrame& frame, std::span<const std::byte> bytes
       const int fd =
           ::open((folder_ + '/' + name_).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
       if (fd >= 0) file_.reset(::fdopen(fd, "wb"));
-      if (!file_) fail(fmt::format("{}: {}", name_, std::strerror(errno)));
+      if (!file_)
+        fail(fmt::format("{}: {}", name_, std::strerror(errno)));
+      else
+        begun_.push_back(name_);
     }
   }
   if (!file_) return;

@@ -47,6 +47,7 @@ class FileReceiver {
   void take(const FileFrame& frame, std::span<const std::byte> bytes);
   const std::string& problem() const { return problem_; }
   const std::vector<std::string>& whole() const { return whole_; }
+  const std::vector<std::string>& begun() const { return begun_; }  // files that are here, whole or not
 
  private:
   void fail(const std::string& why);
@@ -57,7 +58,7 @@ class FileReceiver {
   std::uint64_t offset_ = 0;
   OpenFile file_;  // null: it is passed over
   std::string problem_;
-  std::vector<std::string> whole_;
+  std::vector<std::string> whole_, begun_;
 };
 
 }  // namespace seeksim::harness::torch

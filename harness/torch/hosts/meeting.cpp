@@ -50,11 +50,12 @@ int number_of(const std::string& text, const std::string& what, int most) {
   return number;
 }
 
-// "2", or "2:2" as torchrun takes it.
+// "2", or "2:2" as torchrun takes it; "1:4" may be one host, and is.
 int count_of(const std::string& text) {
   const std::size_t colon = text.find(':');
   const int least = number_of(text.substr(0, colon), "--nnodes", pytorch::kMaxHosts);
-  if (colon != std::string::npos && number_of(text.substr(colon + 1), "--nnodes", pytorch::kMaxHosts) != least)
+  if (colon != std::string::npos && least != 1 &&
+      number_of(text.substr(colon + 1), "--nnodes", pytorch::kMaxHosts) != least)
     throw BadInput("--nnodes " + text, "seeksim has to know how many hosts there are", "Give one number.");
   return least;
 }

@@ -103,6 +103,7 @@ class RelayLoop final : public runtime::Wire::Listener {
   std::unique_ptr<FileSender> sender_;
   std::optional<std::string> summary_;  // goes behind the last file
   Ticket file_ticket_ = 0;
+  bool told_verdict_ = false;
   std::int64_t next_tick_ns_ = 0, next_beat_ns_ = 0, stop_until_ns_ = 0;
 };
 

@@ -22,7 +22,7 @@ struct RelayPlan {
 struct HostGave {
   std::optional<std::string> summary;  // what its command says of its job; none: it has not come, and will not
   std::string problem;                 // why something is missing; empty: nothing is
-  std::vector<std::string> files;      // names of those that are here, whole
+  std::vector<std::string> files;      // names of those that are here now, whole or not
   std::int64_t clock_ns = 0;           // how much more its monotonic clock shows than this host's
 };
 
