@@ -92,7 +92,7 @@ def rank_killed():
 
 
 def command_killed():
-    return faults.Signalled("kill -9 of a host's seeksim", signal.SIGKILL)
+    return faults.Signalled("kill -9 of a host's seeksim", signal.SIGKILL, what="process")
 
 
 def rank_stopped():

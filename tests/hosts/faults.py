@@ -152,11 +152,11 @@ class Relayed(Fault):
 
 
 class Signalled(Fault):
-    """Strikes one rank's process of the host: the newest that is called one of `names`."""
+    """Strikes one rank's process of the host (or what it is called): the newest that has one of these names."""
 
-    def __init__(self, name, number, heals_after_s=None, names=("seeksim",)):
+    def __init__(self, name, number, heals_after_s=None, names=("seeksim",), what="rank"):
         self.name, self.number, self.heals_after_s, self.pid = name, number, heals_after_s, 0
-        self.names = names
+        self.names, self.what = names, what
 
     def strike(self, host):
         found = sorted(pid for name in self.names for pid in host.processes(name))
@@ -171,7 +171,7 @@ class Signalled(Fault):
             os.kill(pid, signal.SIGCONT)
 
     def seen(self, host):
-        return f"a process of {host.name} got it" if self.pid else ""
+        return f"a {self.what} of {host.name} got it" if self.pid else ""
 
 
 class FullDisk(Fault):
