@@ -56,6 +56,13 @@ TEST_F(TorchOnTwoHosts, DdpAndFsdp2UseTheBitsOfOneHost) {
   }
 }
 
+TEST_F(TorchOnTwoHosts, EveryOperationOfTorchDistributedIsRight) {
+  const std::string script = paths::source_dir() + "/tests/pytorch/scripts/operations.py";
+  const auto ran = run_hosts("operations", {"--np", "4"}, {script});
+  expect_both(ran, 0);
+  EXPECT_NE(ran[0].out.find("operations are right"), std::string::npos) << ran[0].out;
+}
+
 TEST_F(TorchOnTwoHosts, TorchrunsWordsAreEnough) {
   EXPECT_STATUS(run("one", {"--np", "4"}, {example("ddp.py"), "--steps", "4"}), 0);
   const auto ran = run_hosts("two", {"--np", "4"},

@@ -84,6 +84,10 @@ bool TcpWire::read(int rank, Peer& peer) {
     if (outgoing.ticket != 0) ended_.push_back({outgoing.ticket});
     return true;
   }
+  if (peer.payload != 0) {  // a large one goes straight to where it is wanted
+    const Incoming& incoming = incoming_.at(peer.payload);
+    if (incoming.wanted && incoming.bytes - incoming.come > bytes.size()) return read_payload(rank, peer);
+  }
   const int n = peer.socket.receive(bytes);
   if (n < 0) lose(peer, fmt::format("rank {} closed the connection", rank));
   if (n > 0) {
@@ -91,6 +95,17 @@ bool TcpWire::read(int rank, Peer& peer) {
     took(rank, peer, {bytes.data(), std::size_t(n)});
   }
   return n != 0;
+}
+
+bool TcpWire::read_payload(int rank, Peer& peer) {
+  Incoming& incoming = incoming_.at(peer.payload);
+  const int n = peer.socket.receive(incoming.into.subspan(incoming.come));
+  if (n < 0) lose(peer, fmt::format("rank {} closed the connection", rank));
+  if (n <= 0) return n != 0;
+  peer.received += std::uint64_t(n);
+  incoming.come += std::uint64_t(n);
+  if (incoming.come == incoming.bytes) settle(std::exchange(peer.payload, 0));
+  return true;
 }
 
 void TcpWire::took(int rank, Peer& peer, std::span<const std::byte> bytes) {

@@ -112,6 +112,7 @@ class TcpWire final : public Wire {
   void post(int to, Prefix prefix, std::span<const std::byte> head, Outgoing outgoing);
   bool flush(Peer& peer);
   bool read(int rank, Peer& peer);
+  bool read_payload(int rank, Peer& peer);
   void took(int rank, Peer& peer, std::span<const std::byte> bytes);
   std::size_t take_text(int rank, Peer& peer, std::span<const std::byte> bytes);
   std::size_t take_payload(int rank, Peer& peer, std::span<const std::byte> bytes);
