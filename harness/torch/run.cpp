@@ -191,7 +191,13 @@ std::unique_ptr<Relay> start_relay(Start& start, const TorchScenario& scenario, 
   if (start.hosts.count <= 1) return nullptr;
   Json task = to_json(scenario);
   task.erase("name");
-  MetHosts met = meet_hosts(start.hosts, dump(task));
+  MetHosts met;
+  try {
+    met = meet_hosts(start.hosts, dump(task));
+  } catch (const BadInput&) {
+    if (runtime::interrupted() != 0) throw AskedToStop();
+    throw;
+  }
   start.host_names = met.names;
   RelayPlan plan;
   plan.host = start.hosts.host;

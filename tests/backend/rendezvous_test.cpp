@@ -56,6 +56,15 @@ Meeting begin(const Rendezvous& how) {
   });
 }
 
+TEST(Rendezvous, EndsWhenItIsAskedTo) {
+  const std::uint16_t port = a_port();
+  for (const int rank : {0, 1}) {  // who listens, and who knocks where nobody is
+    Rendezvous alone = at(rank, 2, port);
+    alone.give_up = [] { return true; };
+    EXPECT_NE(begin(alone).get().problem.find("asked to stop"), std::string::npos) << rank;
+  }
+}
+
 void expect_that_all_meet(std::vector<Meeting> meetings) {
   std::vector<Ending> endings;
   for (Meeting& meeting : meetings) endings.push_back(meeting.get());

@@ -11,6 +11,7 @@
 
 #include "harness/input/problem.h"
 #include "pytorch/core/relay_line.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/bytes.h"
 #include "runtime/backend/wire/rendezvous.h"
 
@@ -134,6 +135,7 @@ MetHosts meet_hosts(const HostsPlan& plan, const std::string& task) {
   at.port = std::uint16_t(plan.port + 1);
   at.insecure = plan.insecure;
   at.seconds = kToCome_s;
+  at.give_up = [] { return runtime::interrupted() != 0; };
   const std::string where = fmt::format("{}:{}", at.master, at.port);
   MetHosts met;
   Hello own{1, own_name(), runtime::checksum(std::as_bytes(std::span(task)))};

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kStrangersMax = 64;  // connections that have not proved who they are
 constexpr std::size_t kDropsTold = 4;
+constexpr double kBetweenLooks_s = 0.5;
 
 using SteadyClock = std::chrono::steady_clock;
 using Deadline = SteadyClock::time_point;
@@ -77,6 +78,10 @@ const char* text_of(Verdict::What what) {
   }
 }
 
+void look_up(const Rendezvous& at) {
+  if (at.give_up != nullptr && at.give_up()) throw std::runtime_error("this process was asked to stop");
+}
+
 // ---- the accepting side --------------------------------------------------------------------------------------------
 
 // Takes connections until one of each awaited rank has come. Before rank 0 has sent the table, a place that is left is
@@ -93,6 +98,7 @@ class Reception {
   void await_all(Deadline deadline) {
     while (!missing().empty()) {
       if (SteadyClock::now() > deadline) throw std::runtime_error(not_all_came());
+      look_up(at_);
       wait();
       accept();
       for (Stranger& stranger : strangers_) listen_to(stranger);
@@ -260,7 +266,14 @@ Socket join(const Rendezvous& at, const std::string& endpoint, int to,
             const std::function<std::uint16_t(const Socket&)>& own_port, Deadline deadline) {
   for (;;) {
     const double left = std::chrono::duration<double>(deadline - SteadyClock::now()).count();
-    Socket socket = connect_to(endpoint, std::max(left, 0.0));
+    look_up(at);
+    Socket socket;
+    try {
+      socket = connect_to(endpoint, std::clamp(left, 0.0, kBetweenLooks_s));
+    } catch (const std::runtime_error&) {
+      if (left <= kBetweenLooks_s) throw;
+      continue;
+    }
     if (introduce(at, socket, to, own_port(socket), deadline)) return socket;
     if (SteadyClock::now() > deadline) throw std::runtime_error(endpoint + " closes all connections");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -30,6 +30,7 @@ struct Rendezvous {
   bool insecure = false;        // no secret is needed; any process may connect
   double seconds = 60;          // until all have to be there
   double stranger_seconds = 5;  // for a connection to say who it is
+  bool (*give_up)() = nullptr;  // looked at while it waits: it ends with an error once this says so
 };
 
 struct Met {
