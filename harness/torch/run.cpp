@@ -236,7 +236,8 @@ void check_hosts(const HostsPlan& hosts, const TorchScenario& scenario, const st
                    fmt::format("{} ranks are not shared out evenly among {} hosts", scenario.torch.ranks, hosts.count),
                    "--np counts the ranks of all hosts.");
   if (scenario.torch.backend != Backend::seeksim)
-    throw BadInput("torch.backend", "torch's own backend runs on one host here", "Use torch.backend \"seeksim\".");
+    throw BadInput("torch.backend", fmt::format("\"{}\" runs on one host", name(scenario.torch.backend)),
+                   "Use torch.backend \"seeksim\".");
 }
 
 // The other hosts of a run that is bad input on the first one learn of it.

@@ -207,7 +207,7 @@ std::vector<std::string> carried(Ranks& ranks, const std::function<void(Group&, 
     Call c = call(group);
     c.carried_elsewhere = true;
     c.expected.numel = 100;
-    all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+    all_reduce(group, c, {}, std::vector<Bytes>{raw(x)});
     if (x != before) return "it was summed here";
     body(group, c);
     group.end(c);
@@ -234,7 +234,7 @@ TEST(CarriedElsewhere, RanksThatMeanSomethingElseAreNamedBeforeItBegins) {
          Call c = call(group);
          c.carried_elsewhere = true;
          c.expected.numel = group.place() == 1 ? 50 : 100;
-         all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+         all_reduce(group, c, {}, std::vector<Bytes>{raw(x)});
          return "began";
        })) {
     EXPECT_NE(said.find("ranks do not agree on collective #1"), std::string::npos) << said;
