@@ -90,7 +90,6 @@ void Mirror::tell_others(FrameKind kind, const Frame& frame) {
 }
 
 // ---- of ranks here
-// ---------------------------------------------------------------------------------------------------
 
 void Mirror::entered(const pytorch::Entrance& entrance, int pid) {
   need(entrance.size == size() && std::equal(hosts_.begin(), hosts_.end(), entrance.hosts.begin()), "other hosts");
@@ -179,7 +178,6 @@ void Mirror::tick(std::span<const std::int64_t> heard_ns) {
 void Mirror::ended(int place) { tell_others(FrameKind::ended, PlaceFrame{key_, place}); }
 
 // ---- of other hosts
-// --------------------------------------------------------------------------------------------------
 
 void Mirror::need_there(int from, int place) const {
   if (place < 0 || place >= size() || hosts_[std::size_t(place)] != from || from == host_)

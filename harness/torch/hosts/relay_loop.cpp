@@ -112,7 +112,6 @@ void RelayLoop::send(int host, std::span<const std::byte> head, std::span<const 
 }
 
 // ---- ranks of this host
-// ----------------------------------------------------------------------------------------------
 
 void RelayLoop::hear_ranks() {
   door_.accept();
@@ -221,7 +220,6 @@ void RelayLoop::tick() {
 }
 
 // ---- other hosts
-// -----------------------------------------------------------------------------------------------------
 
 void RelayLoop::look_at(int host, std::int64_t now_ns) {
   Peer& peer = peers_[std::size_t(host)];
