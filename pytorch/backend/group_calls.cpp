@@ -22,6 +22,20 @@ bool coalesces(B& backend) {
   }
 }
 
+// What older releases' backends cannot be asked for is left out.
+template <class B>
+void limit(B& backend, std::chrono::milliseconds timeout) {
+  if constexpr (requires { backend.setTimeout(timeout); }) backend.setTimeout(timeout);
+}
+template <class B>
+void shut_down(B& backend) {
+  if constexpr (requires { backend.shutdown(); }) backend.shutdown();
+}
+template <class B>
+void abort_all(B& backend) {
+  if constexpr (requires { backend.abort(); }) backend.abort();
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend::Options> SeekBackend::getBackendOptions() {
@@ -31,14 +45,14 @@ c10::intrusive_ptr<c10d::Backend::Options> SeekBackend::getBackendOptions() {
 void SeekBackend::setTimeout(std::chrono::milliseconds timeout) {
   if (session()->settings().timeout_s > 0) return;  // the run's own
   group_->timeout(double(timeout.count()) * 1e-3);
-  if (start_.inner) start_.inner->setTimeout(timeout);
+  if (start_.inner) limit(*start_.inner, timeout);
 }
 
 void SeekBackend::shutdown() {
-  if (start_.inner) start_.inner->shutdown();
+  if (start_.inner) shut_down(*start_.inner);
 }
 void SeekBackend::abort() {
-  if (start_.inner) start_.inner->abort();
+  if (start_.inner) abort_all(*start_.inner);
 }
 void SeekBackend::setBoundDeviceId(std::optional<at::Device> device) {
   Backend::setBoundDeviceId(device);
