@@ -172,16 +172,18 @@ class Cable {
   std::thread thread_;
 };
 
+void cut_once_all_are_in(ForkedHosts& hosts, Cable& cable) {
+  cable.lie_there();
+  while (!hosts.all_in()) usleep(1000);
+  usleep(300'000);
+  cable.cut();
+}
+
 TEST(RelayedRanks, BehindALinkThatIsCutAreUnreachable) {
   ForkedHosts hosts({0, 0, 1});
   hosts.timeout_s = 4;
   Cable cable(hosts);
-  hosts.meanwhile = [&] {
-    cable.lie_there();
-    while (!hosts.all_in()) usleep(1000);
-    usleep(300'000);
-    cable.cut();
-  };
+  hosts.meanwhile = [&] { cut_once_all_are_in(hosts, cable); };
   const auto said = hosts.run([](Group& group) -> std::string {
     if (const std::string before = sums(group); before != "ok") return before;
     sleep(1);
@@ -196,12 +198,7 @@ TEST(RelayedRanks, BehindALinkThatStaysCutAreGivenUpBeforeTheTimeout) {
   ForkedHosts hosts({0, 1});
   hosts.unreachable_s = 3;
   Cable cable(hosts);
-  hosts.meanwhile = [&] {
-    cable.lie_there();
-    while (!hosts.all_in()) usleep(1000);
-    usleep(300'000);
-    cable.cut();
-  };
+  hosts.meanwhile = [&] { cut_once_all_are_in(hosts, cable); };
   const std::int64_t began = monotonic_ns();
   const auto said = hosts.run([](Group& group) -> std::string {
     sleep(1);
