@@ -259,10 +259,25 @@ std::vector<Violation> check_links(const File& file, const Targets& targets) {
       if (target.starts_with('#')) page = file.path;
       if (!targets.has(page)) {
         found.push_back({file.path, number, "a link to " + target + ", which is not there"});
+      } else if (file.path.starts_with("docs/") && !page.starts_with("docs/")) {
+        found.push_back({file.path, number, "a link to " + target + " leaves docs/, so the site cannot follow it"});
       } else if (hash != std::string::npos && !targets.has_anchor(page, target.substr(hash + 1))) {
         found.push_back({file.path, number, "a link to " + target + ": the page has no such anchor"});
       }
     }
+  }
+  return found;
+}
+
+std::vector<Violation> unlisted_pages(const std::vector<File>& files) {
+  const auto site =
+      std::find_if(files.begin(), files.end(), [](const File& file) { return file.path == "mkdocs.yml"; });
+  std::vector<Violation> found;
+  for (const File& file : files) {
+    if (!file.path.starts_with("docs/") || !is_markdown(file.path)) continue;
+    const std::string entry = ": " + file.path.substr(5) + "\n";
+    if (site == files.end() || site->text.find(entry) == std::string::npos)
+      found.push_back({file.path, 1, "mkdocs.yml does not list this page"});
   }
   return found;
 }

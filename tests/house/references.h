@@ -34,7 +34,7 @@ class Targets {
 };
 
 // [text](target#anchor) and ![picture](target) of a Markdown page, outside of code. Addresses of the web are not looked
-// at.
+// at. A page of docs/ links to pages of docs/ only, since the site holds no others.
 std::vector<Violation> check_links(const File& file, const Targets& targets);
 
 // Paths that begin with a folder on top ("runtime/seams/op.h"), and names of files without one: in `code` of Markdown
@@ -50,6 +50,9 @@ std::vector<Violation> check_exhibits(const File& file, const Targets& targets);
 // A scenario begins with "$schema", a path from its own folder that is there: editors complete and check its keys by
 // it.
 std::vector<Violation> check_schema(const File& file, const Targets& targets);
+
+// Pages of docs/ that mkdocs.yml does not list.
+std::vector<Violation> unlisted_pages(const std::vector<File>& files);
 
 // Markdown: no line over 100 columns outside of tables and generated parts; README.md at most 120 lines, a page of
 // docs/ that is not generated at most 200.

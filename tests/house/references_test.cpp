@@ -58,6 +58,11 @@ TEST_F(Tree, HasScenariosThatNameTheirSchema) {
   EXPECT_GT(scenarios, 300) << "this looks at nothing";
 }
 
+TEST_F(Tree, HasNoPageThatTheSiteDoesNotList) {
+  const auto found = unlisted_pages(files);
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
 TEST_F(Tree, HasPagesThatFitAScreenAndAReader) {
   const auto found = all([](const File& file, const Targets&) { return check_size(file); });
   EXPECT_TRUE(found.empty()) << listing(found);
@@ -106,8 +111,9 @@ std::string name_of(const ::testing::TestParamInfo<PlantedReference>& info) { re
 
 INSTANTIATE_TEST_SUITE_P(
     Links, References,
-    ::testing::Values(PlantedReference{"ToAPage", check_links, "docs/a.md",
-                                       "see [bits](numerics.md#r7) and [top](../README.md#try-it)", 0},
+    ::testing::Values(PlantedReference{"ToAPage", check_links, "docs/a.md", "see [bits](numerics.md#r7)", 0},
+                      PlantedReference{"OfTheReadme", check_links, "README.md", "see [bits](docs/numerics.md#r7)", 0},
+                      PlantedReference{"OutOfTheSite", check_links, "docs/a.md", "see [top](../README.md#try-it)", 1},
                       PlantedReference{"ToNoPage", check_links, "docs/a.md", "\nsee [bits](numbers.md)", 2},
                       PlantedReference{"ToNoAnchor", check_links, "docs/a.md", "see [bits](numerics.md#r8)", 1},
                       PlantedReference{"ToNoAnchorHere", check_links, "README.md", "# Try it\n[here](#try-me)", 2},
@@ -188,6 +194,16 @@ INSTANTIATE_TEST_SUITE_P(
             "<!-- end -->",
             0}),
     name_of);
+
+TEST(Site, ListsEachPage) {
+  const File page{"docs/a.md", "# Why?\n"}, generated{"docs/reference/b.md", "# Keys\n"};
+  const File site{"mkdocs.yml", "nav:\n  - First:\n      - A: a.md\n      - B: reference/b.md\n"};
+  EXPECT_TRUE(unlisted_pages({page, generated, site}).empty());
+  const File without{"mkdocs.yml", "nav:\n  - B: reference/b.md\n"};
+  const std::vector<Violation> found = unlisted_pages({page, generated, without});
+  ASSERT_EQ(found.size(), 1u) << listing(found);
+  EXPECT_EQ(found.front().file, "docs/a.md");
+}
 
 TEST(Sizes, OfPagesAreCounted) {
   const std::string lines(121, '\n');
