@@ -7,6 +7,7 @@ The last line of output is one JSON object; see pytorch/README.md. On failure: s
 
 import argparse
 import concurrent.futures
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -141,8 +142,16 @@ def _compile(sources: List[pathlib.Path], folder: pathlib.Path) -> None:
     _run([*preload, "-o", str(folder / PRELOAD_NAME), "-ldl"], PRELOAD)
 
 
+def _used_ns(note: pathlib.Path) -> int:
+    try:
+        return note.stat().st_mtime_ns
+    except OSError:  # somebody else forgets it at this moment
+        return 0
+
+
 def _forget_old(cache: pathlib.Path, keep: pathlib.Path) -> None:
-    built = sorted(cache.glob("torch-*/build.json"), key=lambda path: path.stat().st_mtime)
+    """Removes what was not used for longest. A use of build.json's folder is written down as the file's time."""
+    built = sorted(cache.glob("torch-*/build.json"), key=_used_ns)
     for path in built[:-KEPT]:
         if path.parent != keep:
             shutil.rmtree(path.parent, ignore_errors=True)
@@ -165,24 +174,36 @@ def build(cache: pathlib.Path) -> Dict[str, Any]:
     final = cache / _key(sources)
     module = final / f"{MODULE_NAME}.so"
     began = time.monotonic()
-    with open(cache / ".lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second build waits and finds the first one's work
-        fresh = not module.exists()
-        if fresh:
-            for dead in cache.glob(".building-*"):  # of a build that was killed: whoever builds has the lock
-                shutil.rmtree(dead, ignore_errors=True)
-            with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as work:
-                inner = pathlib.Path(work) / "backend"
-                inner.mkdir()
-                say = f"note: compiling the backend against torch {torch.__version__}, once; it takes a minute or two"
-                print(say, file=sys.stderr, flush=True)
-                _compile(sources, inner)
-                (inner / "build.json").write_text(json.dumps({"torch": torch.__version__}), encoding="utf-8")
-                shutil.rmtree(final, ignore_errors=True)
-                os.rename(inner, final)
-            _forget_old(cache, final)
+    fresh = False
+    if not module.exists():
+        # A second build of the same waits, and finds the first one's work. Others go on meanwhile.
+        with open(cache / f"{final.name}.lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fresh = not module.exists()
+            if fresh:
+                _build_into(final, sources, torch.__version__)
+    with contextlib.suppress(OSError):  # a cache that somebody else keeps
+        os.utime(final / "build.json")
     took = round(time.monotonic() - began, 1) if fresh else 0
     return {"torch": torch.__version__, "module": str(module), "python_path": str(PYTHON_PATH), "built_s": took}
+
+
+def _build_into(final: pathlib.Path, sources: List[pathlib.Path], version: str) -> None:
+    """The caller has the lock of this build."""
+    cache = final.parent
+    prefix = f".building-{final.name}-"
+    for dead in cache.glob(f"{prefix}*"):  # of a build that was killed
+        shutil.rmtree(dead, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=cache) as work:
+        inner = pathlib.Path(work) / "backend"
+        inner.mkdir()
+        say = f"note: compiling the backend against torch {version}, once; it takes a minute or two"
+        print(say, file=sys.stderr, flush=True)
+        _compile(sources, inner)
+        (inner / "build.json").write_text(json.dumps({"torch": version}), encoding="utf-8")
+        shutil.rmtree(final, ignore_errors=True)
+        os.rename(inner, final)
+    _forget_old(cache, final)
 
 
 def clean(cache: pathlib.Path) -> Dict[str, Any]:
@@ -191,6 +212,8 @@ def clean(cache: pathlib.Path) -> Dict[str, Any]:
     for folder in [*cache.glob("torch-*"), *cache.glob("warm-*"), *cache.glob(".building-*")]:
         removed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         shutil.rmtree(folder, ignore_errors=True)
+    for lock in cache.glob("*.lock"):
+        lock.unlink(missing_ok=True)
     return {"removed_bytes": removed}
 
 
