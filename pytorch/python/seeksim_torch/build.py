@@ -116,16 +116,31 @@ def _run(command: List[str], what: str) -> None:
     raise Refusal(f"{what} does not compile against this torch: {lines[0].strip()}{advice}")
 
 
+def _batches(sources: List[pathlib.Path]) -> Dict[str, List[pathlib.Path]]:
+    """What is compiled in one go, the longest first: a room's files together, which read torch's headers once. The
+    bindings take as long as all others of their room."""
+    bindings = [path for path in sources if path.name == "bindings.cpp"]
+    batches = {"bindings": bindings}
+    for path in sources:
+        if path not in bindings:
+            room = str(path.parent.relative_to(ROOT)).split("/")
+            batches.setdefault("_".join(room if room[0] == "pytorch" else ["others"]), []).append(path)
+    return batches
+
+
 def _compile(sources: List[pathlib.Path], folder: pathlib.Path) -> None:
     from torch.utils import cpp_extension
 
     flags = _flags()
-    objects = [folder / (str(path.relative_to(ROOT)).replace("/", "_") + ".o") for path in sources]
-    jobs = max(1, min(int(os.environ.get("SEEKSIM_JOBS", os.cpu_count() or 1)), len(sources)))
+    batches = _batches(sources)
+    for name, paths in batches.items():
+        (folder / f"{name}.cpp").write_text("".join(f'#include "{path}"\n' for path in paths), encoding="utf-8")
+    objects = [folder / f"{name}.o" for name in batches]
+    jobs = max(1, min(int(os.environ.get("SEEKSIM_JOBS", os.cpu_count() or 1)), len(batches)))
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         each = [
-            pool.submit(_run, [compiler(), *flags, "-c", str(path), "-o", str(out)], str(path.relative_to(ROOT)))
-            for path, out in zip(sources, objects)
+            pool.submit(_run, [compiler(), *flags, "-c", str(out.with_suffix(".cpp")), "-o", str(out)], "the backend")
+            for out in objects
         ]
         try:
             for one in each:
@@ -138,6 +153,7 @@ def _compile(sources: List[pathlib.Path], folder: pathlib.Path) -> None:
     _run(link + ["-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"], "the backend")
     for path in objects:
         path.unlink()
+        path.with_suffix(".cpp").unlink()
     preload = [compiler(), "-O2", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden", str(ROOT / PRELOAD)]
     _run([*preload, "-o", str(folder / PRELOAD_NAME), "-ldl"], PRELOAD)
 
@@ -197,7 +213,7 @@ def _build_into(final: pathlib.Path, sources: List[pathlib.Path], version: str) 
     with tempfile.TemporaryDirectory(prefix=prefix, dir=cache) as work:
         inner = pathlib.Path(work) / "backend"
         inner.mkdir()
-        say = f"note: compiling the backend against torch {version}, once; it takes a minute or two"
+        say = f"note: compiling the backend against torch {version}, once; it takes about a minute"
         print(say, file=sys.stderr, flush=True)
         _compile(sources, inner)
         (inner / "build.json").write_text(json.dumps({"torch": version}), encoding="utf-8")
