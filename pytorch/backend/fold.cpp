@@ -7,6 +7,8 @@
 namespace seeksim::pytorch {
 namespace {
 
+constexpr double kLargestE4M3 = 448;
+
 using Combine = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
 
 at::Tensor add(const at::Tensor& a, const at::Tensor& b) { return at::add(a, b); }
@@ -97,6 +99,8 @@ at::Tensor fold(const Tensors& from_ranks, const Reduction& how) {
     const at::Tensor mean = whole ? at::div(parts, n, "trunc") : at::div(parts, n);
     sum = sum.is_complex() ? at::view_as_complex(mean) : mean;
   }
+  // As our own sums round (pytorch/core/number_formats.h); torch before 2.15 makes NaN of what is too large.
+  if (how.dtype == DType::fp8_e4m3) sum = at::clamp(sum, -kLargestE4M3, kLargestE4M3);
   return sum.to(type);
 }
 
