@@ -21,7 +21,9 @@ foreach(pattern IN ITEMS tests/fuzz/targets.cpp tests/fuzz/files.cpp tests/fuzz/
         harness/export/flight_recorder_reader.cpp harness/input/document.cpp harness/input/ds_config_text.cpp
         harness/input/json_text.cpp harness/loading/load.cpp harness/loading/schedule_string.cpp
         harness/loading/sweep.cpp harness/processes/process_run.cpp harness/processes/told.cpp
-        harness/record/golden.cpp harness/scenario/sweep.cpp)
+        harness/record/golden.cpp harness/scenario/sweep.cpp
+        harness/torch/hosts/mirror.cpp harness/torch/hosts/relay_frames.cpp harness/torch/hosts/relay_loop.cpp
+        harness/torch/hosts/host_files.cpp)
   file(GLOB found "${PROJECT_SOURCE_DIR}/${pattern}")
   if(NOT found)
     message(FATAL_ERROR "cmake/SeeksimFuzz.cmake names ${pattern}, and there is no such file")
@@ -34,7 +36,8 @@ target_include_directories(fuzz PRIVATE "${PROJECT_SOURCE_DIR}")
 set(sanitizers -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
 target_compile_options(fuzz PRIVATE ${sanitizers} -fno-sanitize=null,object-size,vptr -gline-tables-only -Wno-unknown-warning-option)
 target_compile_options(fuzz PRIVATE -ffunction-sections -fdata-sections)
-target_link_options(fuzz PRIVATE ${sanitizers} -Wl,--gc-sections)
+# Archives whose sources were joined (SEEKSIM_UNITY) hold what is compiled here once more: the first one counts.
+target_link_options(fuzz PRIVATE ${sanitizers} -Wl,--gc-sections -Wl,--allow-multiple-definition)
 # What chooses inputs reaches no edge of a parser.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/fuzz/mutated_text.cpp"
   "${PROJECT_SOURCE_DIR}/tests/support/fuzz_driver.cpp" PROPERTIES COMPILE_OPTIONS "-fno-sanitize=fuzzer")
@@ -44,5 +47,15 @@ foreach(library IN ITEMS harness/libseeksim_harness.a reference/libseeksim_refer
         kernels/libseeksim_kernels.a)
   list(APPEND archives "${SEEKSIM_FUZZ_REST}/${library}")
 endforeach()
+# What joined sources of these archives need where the ordinary build has a CUDA toolkit.
+foreach(library IN ITEMS kernels/cuda/libseeksim_emulator.a kernels/cuda/libseeksim_cuda.a)
+  if(EXISTS "${SEEKSIM_FUZZ_REST}/${library}")
+    list(APPEND archives "${SEEKSIM_FUZZ_REST}/${library}")
+  endif()
+endforeach()
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  list(APPEND archives CUDA::cudart_static)
+endif()
 target_link_libraries(fuzz PRIVATE -Wl,--start-group ${archives} -Wl,--end-group Boost::fiber Boost::context fmt::fmt
                                    nlohmann_json::nlohmann_json pugixml::pugixml seeksim_xxhash dl)

@@ -1,12 +1,16 @@
-// What comes over the network: frames of the control plane, messages between ranks, the stream that carries them, and
-// what ranks tell rank 0.
+// What comes over the network: frames of the control plane, messages between ranks, the stream that carries them, what
+// relays of hosts say to each other over it, and what ranks tell rank 0.
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "harness/input/problem.h"
 #include "harness/processes/process_run.h"
 #include "harness/processes/told.h"
+#include "harness/torch/hosts/relay_loop.h"
 #include "runtime/backend/control/control_frame.h"
 #include "runtime/backend/messages/message_transport.h"
 #include "runtime/backend/wire/tcp_world.h"
@@ -176,6 +180,96 @@ struct Ear final : Wire::Listener {
   std::vector<std::byte> room = std::vector<std::byte>(4096);
 };
 
+// A host with places 1 and 3 of a group of four; places 0 and 2 are on the host that speaks. The first one of the job
+// takes files, too.
+class RelayOfAHost {
+ public:
+  explicit RelayOfAHost(bool is_first) : is_first_(is_first) {
+    int ends[2];
+    require(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "there is no pair of sockets");
+    std::vector<Socket> peers(2);
+    peers[std::size_t(other())] = Socket(ends[0]);
+    peer_ = Socket(ends[1]);
+    TcpWire::Limits limits;
+    limits.text = limits.early = 1 << 16;
+    auto wire = std::make_unique<TcpWire>(int(!is_first), std::move(peers), limits);
+    wire_ = wire.get();
+    plan_.host = int(!is_first);
+    plan_.names = {"a", "b"};
+    plan_.folder = files();
+    plan_.files_bytes_max = 1 << 20;
+    board_.gave.resize(2);
+    board_.why_lost.resize(2);
+    loop_.emplace(plan_, std::move(wire), board_, door(), -1);
+    enter();
+  }
+  ~RelayOfAHost() {
+    loop_.reset();
+    for (const auto& file : std::filesystem::directory_iterator(files())) std::filesystem::remove(file);
+  }
+  RelayOfAHost(const RelayOfAHost&) = delete;
+  RelayOfAHost& operator=(const RelayOfAHost&) = delete;
+
+  void say(std::span<const std::byte> part) {
+    while (!part.empty() && !wire_->closed(other())) {
+      const int n = peer_.send_some(part);
+      if (n < 0) return;
+      part = part.subspan(std::size_t(n));
+      while (wire_->poll()) {
+      }
+    }
+  }
+  bool is_open() const { return !wire_->closed(other()); }
+  // What another host's relay can never write: what ranks of this one have published.
+  void own_is_untouched() const {
+    for (const int place : kHere) {
+      require(memory_.rank(place).joined == 7 && memory_.rank(place).finished == 6, "how far a rank of this host is");
+      require(memory_.rank(place).meetings.count == 0, "that a rank of this host came to a meeting");
+      require(memory_.rank(place).far == pytorch::Far::there, "that a rank of this host is gone");
+      for (int bank = 0; bank < pytorch::kBanks; ++bank)
+        require(std::memcmp(memory_.slot(bank, place), kOwn, sizeof kOwn) == 0, "the slot of a rank of this host");
+    }
+  }
+
+ private:
+  static constexpr int kHere[] = {1, 3};
+  static constexpr char kOwn[] = "a rank of this host wrote this";
+  int other() const { return int(is_first_); }
+  static const std::string& files() {
+    static const std::string folder = [] {
+      std::string made = (std::filesystem::temp_directory_path() / "seeksim-fuzz-XXXXXX").string();
+      require(::mkdtemp(made.data()) != nullptr, "there is no folder for files");
+      return made;
+    }();
+    return folder;
+  }
+  static harness::torch::RanksDoor& door() {
+    static harness::torch::RanksDoor door;
+    return door;
+  }
+  void enter() {
+    for (const int place : kHere) {
+      memory_.rank(place).joined = 7;
+      memory_.rank(place).finished = 6;
+      for (int bank = 0; bank < pytorch::kBanks; ++bank) std::memcpy(memory_.slot(bank, place), kOwn, sizeof kOwn);
+      pytorch::Entrance entrance;
+      entrance.size = 4;
+      entrance.place = place;
+      entrance.hosts = {other(), plan_.host, other(), plan_.host};
+      harness::torch::RankCaller caller;
+      loop_->enter(caller, entrance, place == kHere[0] ? ::fcntl(memory_.file(), F_DUPFD_CLOEXEC, 0) : -1);
+    }
+  }
+
+  bool is_first_;
+  pytorch::Segment memory_ = pytorch::Segment::create(4);
+  Socket peer_;
+  TcpWire* wire_ = nullptr;
+  harness::torch::RelayPlan plan_;
+  harness::torch::Board board_;
+  std::optional<harness::torch::RelayLoop> loop_;
+};
+
 }  // namespace
 
 bool take_control_frames(std::string_view bytes) try {
@@ -256,6 +350,15 @@ bool take_tcp_stream(std::string_view bytes) {
   bool texts = false;
   while (wire.text_from(1)) texts = true;
   return heads > 0 || texts;
+}
+
+// What the relay of another host says, with the secret proved: the group's key is all zeros.
+bool take_relay_frames(std::string_view bytes) {
+  if (bytes.empty()) return false;
+  RelayOfAHost host(bytes[0] % 2 == 0);
+  host.say(messages_with_checks(as_bytes(bytes.substr(1, 1 << 16))));
+  host.own_is_untouched();
+  return host.is_open();
 }
 
 // A rank's report, and rank 0's request, which travel as texts.

@@ -18,6 +18,7 @@ std::span<const Target> targets() {
       {"control_frames", take_control_frames},
       {"message", take_message},
       {"tcp_stream", take_tcp_stream},
+      {"relay_frames", take_relay_frames},
       {"report", take_report},
       {"nccl_tests", take_nccl_tests, true},
   };

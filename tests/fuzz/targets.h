@@ -31,6 +31,7 @@ bool take_schedule_string(std::string_view bytes);
 bool take_control_frames(std::string_view bytes);
 bool take_message(std::string_view bytes);
 bool take_tcp_stream(std::string_view bytes);
+bool take_relay_frames(std::string_view bytes);
 bool take_report(std::string_view bytes);
 bool take_nccl_tests(std::string_view bytes);
 

@@ -37,6 +37,10 @@ class RelayLoop final : public runtime::Wire::Listener {
   RelayLoop(const RelayPlan& plan, std::unique_ptr<runtime::TcpWire> wire, Board& board, RanksDoor& door, int bell);
   void run();
 
+  // A rank of this host comes into a group; `file` is the memory's, from the first one, and is closed here. Throws
+  // std::runtime_error where what it says makes no sense.
+  void enter(RankCaller& caller, const pytorch::Entrance& entrance, int file);
+
   void arrived(int from, std::span<const std::byte> head, runtime::Wire::Ticket payload) override;
   void over(runtime::Wire::Ticket ticket) override;
   void damaged(int from, runtime::Wire::Ticket payload) override;
@@ -67,7 +71,6 @@ class RelayLoop final : public runtime::Wire::Listener {
   bool asked_to_stop();
   void hear_ranks();
   void heard(RankCaller& caller, RanksDoor::Said& said);
-  void enter(RankCaller& caller, const pytorch::Entrance& entrance, int file);
   void forget_groups();
   void tick();
   void look_at(int host, std::int64_t now_ns);
