@@ -53,7 +53,10 @@ std::vector<Feature> all_features() {
       of_training("reused", off_on, "the first block is called again at the end"),
       of_training("frozen", {"off", "block", "bias"}, "the first block, or each bias, requires no gradient"),
       of_training("unused", off_on, "a parameter that no forward pass uses"),
-      of_training("branch", {"off", "step", "rank"}, "a layer that odd steps use; that some ranks use in a step"),
+      of_training(
+          "branch", {"off", "step", "rank", "late", "early"},
+          "a layer that odd steps use; that some ranks use in a step; that all micro-batches but the first use; "
+          "that the first one uses"),
       of_training("forwards", {"1", "2"}, "forward passes before a backward pass"),
       of_training("scalar", off_on, "a parameter without a dimension"),
       of_training("strided", off_on, "a parameter that lies transposed in memory"),

@@ -13,6 +13,7 @@ const Names kAllTorch = {"ddp", "fsdp1", "fsdp2", "hsdp"};
 const Names kSharded = {"fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"};
 const Names kNotDdp = {"fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"};
 const Names kDeepSpeed = {"zero0", "zero1", "zero2", "zero3"};
+const Names kBranches = {"step", "rank", "late", "early"};
 const Names kMore = {"2", "4"};
 
 Rule cannot(When when, std::string why) { return {std::move(when), Grade::bits, std::move(why)}; }
@@ -24,9 +25,10 @@ const std::vector<Rule>& impossible() {
       cannot({{"inputs", {"numbers"}}, {"recompute", {"reentrant"}}},
              "Reentrant recomputation takes an input with a gradient."),
       cannot({{"branch", {"rank"}}, {"wrapper", kNotDdp}}, "All ranks of FSDP and ZeRO use the same modules."),
-      cannot({{"branch", {"step", "rank"}}, {"wrapper", {"ddp"}}, {"find_unused", {"off"}}},
-             "DDP has to look for what a step does not use."),
-      cannot({{"branch", {"step", "rank"}}, {"static_graph", {"on"}}}, "The graph is not static."),
+      cannot({{"branch", kBranches}, {"wrapper", {"ddp"}}, {"find_unused", {"off"}}},
+             "DDP has to look for what a backward pass does not use."),
+      cannot({{"branch", kBranches}, {"static_graph", {"on"}}}, "The graph is not static."),
+      cannot({{"branch", {"late", "early"}}, {"accumulation", {"1"}}}, "There is one micro-batch only."),
       cannot({{"unused", {"on"}}, {"wrapper", {"ddp"}}, {"find_unused", {"off"}}, {"static_graph", {"off"}}},
              "DDP has to look for what is not used."),
       cannot({{"static_graph", {"on"}}, {"accumulation", kMore}, {"sync", {"last"}}},

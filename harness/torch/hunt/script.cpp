@@ -130,9 +130,10 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
 
 void add_cast(const Case& drawn, Lines& to) {
   if (!casts_by_hand(drawn)) return;
-  to.gap().add(0, "def by_hand(model, x, step):");
+  const std::string turn = turn_of(drawn);
+  to.gap().add(0, fmt::format("def by_hand(model, x, {}):", turn));
   to.add(1, "weights = {name: p.bfloat16() for name, p in model.named_parameters()}");
-  to.add(1, "return torch.func.functional_call(model, weights, (x, step))");
+  to.add(1, fmt::format("return torch.func.functional_call(model, weights, (x, {}))", turn));
 }
 
 // Behind some steps: the state goes into new objects.
@@ -154,8 +155,10 @@ void add_resume(const Case& drawn, Lines& to) {
 
 // A micro-batch, at this depth.
 void add_loss(const Case& drawn, int depth, Lines& to) {
-  const std::string call =
-      casts_by_hand(drawn) ? "(by_hand(model, x, step) if PLAIN else net(x, step))" : "net(x, step)";
+  const std::string turn = turn_of(drawn);
+  const std::string call = casts_by_hand(drawn)
+                               ? fmt::format("(by_hand(model, x, {0}) if PLAIN else net(x, {0}))", turn)
+                               : fmt::format("net(x, {})", turn);
   std::string logits = call + (drawn.at("output") == "dict" ? "[\"logits\"]" : "");
   if (drawn.at("precision") == "bf16") logits += ".float()";
   if (drawn.at("precision") == "autocast") {
@@ -225,7 +228,9 @@ void add_training(const Case& drawn, Lines& to) {
   is_deepspeed(drawn) ? add_step_of_zero(drawn, depth, divided, to) : add_step_of_torch(drawn, depth, divided, to);
   to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")");
   // Its forward pass uses what the last step left.
-  const std::string last = fmt::format("batch({0}, 0)[0], {0})", drawn.at("steps"));
+  const std::string& steps = drawn.at("steps");
+  const std::string turn = !goes_by_micro_batch(drawn) ? steps : drawn.at("branch") == "late" ? "1" : "0";
+  const std::string last = fmt::format("batch({}, 0)[0], {})", steps, turn);
   to.add(0, casts_by_hand(drawn) ? fmt::format("by_hand(model, {0} if PLAIN else net({0}", last) : "net(" + last);
   to.add(0, "dist.destroy_process_group()");
 }
@@ -235,6 +240,10 @@ void add_training(const Case& drawn, Lines& to) {
 bool fills_with_zeros(const Case& drawn) {
   return drawn.at("branch") == "step" && (is_deepspeed(drawn) || drawn.at("wrapper") == "fsdp1");
 }
+
+bool goes_by_micro_batch(const Case& drawn) { return drawn.at("branch") == "late" || drawn.at("branch") == "early"; }
+
+std::string turn_of(const Case& drawn) { return goes_by_micro_batch(drawn) ? "micro" : "step"; }
 
 Lines& Lines::add(int depth, const std::string& text) {
   if (!text.empty()) text_ += std::string(std::size_t(depth) * 4, ' ') + text;

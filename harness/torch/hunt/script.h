@@ -40,6 +40,10 @@ bool is_deepspeed(const Case& drawn);
 bool is_fsdp2(const Case& drawn);  // or HSDP
 // By hand each weight is cast to bf16 for a forward pass: what FSDP's policies and DeepSpeed do.
 bool casts_by_hand(const Case& drawn);
+// A layer is used in some micro-batches of each step and not in others.
+bool goes_by_micro_batch(const Case& drawn);
+// What the model is told beside its input: "step", or "micro" where its layers go by that.
+std::string turn_of(const Case& drawn);
 // A flat parameter is updated whole: what a step did not use has a gradient of zero, and momentum goes on.
 bool fills_with_zeros(const Case& drawn);
 

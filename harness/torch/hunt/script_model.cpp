@@ -45,7 +45,8 @@ void add_forward(const Case& drawn, Lines& to) {
                                 ? one + "(h)"
                                 : fmt::format("({0}(h) if PLAIN else checkpoint({0}, h, use_reentrant={1}))", one,
                                               recompute == "on" ? "False" : "True");
-  to.add(0, "").add(1, drawn.at("inputs") == "numbers" ? "def forward(self, h, step):" : "def forward(self, x, step):");
+  to.add(0, "").add(
+      1, fmt::format("def forward(self, {}, {}):", drawn.at("inputs") == "numbers" ? "h" : "x", turn_of(drawn)));
   to.add_if(drawn.at("inputs") != "numbers", 2, "h = self.embed(x)");
   const bool several = drawn.at("depth") != "1";
   to.add_if(several, 2, "for block in self.blocks:").add(several ? 3 : 2, "h = h + " + block);
@@ -53,6 +54,8 @@ void add_forward(const Case& drawn, Lines& to) {
   to.add_if(drawn.at("strided") == "on", 2, "h = h + h @ self.mix.t() @ self.mix");
   to.add_if(drawn.at("branch") == "step", 2, "if step % 2:");
   to.add_if(drawn.at("branch") == "rank", 2, "if dist.get_rank() == step % 2:");
+  to.add_if(drawn.at("branch") == "late", 2, "if micro:");
+  to.add_if(drawn.at("branch") == "early", 2, "if not micro:");
   to.add_if(drawn.at("branch") != "off", 3, "h = h + self.other(h)");
   to.add_if(drawn.at("scalar") == "on", 2, "h = h * self.scale");
   to.add(2, drawn.at("output") == "dict" ? "return {\"logits\": self.head(h)}" : "return self.head(h)");

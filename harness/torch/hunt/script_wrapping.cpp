@@ -27,6 +27,8 @@ void add_words(const Names& words, int depth, Lines& to) {
   to.add_if(!line.empty(), depth, line);
 }
 
+bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && drawn.at("wrap") != "root"; }
+
 void add_ddp(const Case& drawn, int depth, Lines& to) {
   Names options = {"model"};
   if (is_on(drawn, "static_graph")) options.emplace_back("static_graph=True");
@@ -58,6 +60,7 @@ void add_fsdp1(const Case& drawn, int depth, Lines& to) {
         .add(depth + 1, "for i, layer in enumerate(block):")
         .add(depth + 2, "if isinstance(layer, nn.Linear):")
         .add(depth + 3, "block[i] = fsdp.FullyShardedDataParallel(layer, **options)");
+  to.add_if(other_is_unit(drawn), depth, "model.other = fsdp.FullyShardedDataParallel(model.other, **options)");
   to.add(depth, "net = fsdp.FullyShardedDataParallel(model, **options)");
 }
 
@@ -83,6 +86,7 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   if (drawn.at("wrap") == "layers")
     to.add(depth, "for layer in [layer for block in model.blocks for layer in block if isinstance(layer, nn.Linear)]:")
         .add(depth + 1, "fsdp.fully_shard(layer, **options)");
+  to.add_if(other_is_unit(drawn), depth, "fsdp.fully_shard(model.other, **options)");
   to.add(depth, "fsdp.fully_shard(model, **options)");
   if (is_on(drawn, "prefetch") && drawn.at("wrap") == "blocks")
     to.add(depth, "for block, following in zip(model.blocks, model.blocks[1:]):")

@@ -122,6 +122,17 @@ TEST(TorchHunt, EachValueIsSeenInTheProgram) {
   }
 }
 
+TEST(TorchHunt, ALayerOfSomeMicroBatchesKnowsWhichOneItIs) {
+  const std::string late = program(case_of("wrapper=fsdp2, accumulation=2, branch=late"));
+  for (const char* words : {"def forward(self, h, micro):", "        if micro:\n            h = h + self.other(h)",
+                            "net(x, micro)", "net(batch(2, 0)[0], 1)", "fsdp.fully_shard(model.other, **options)"})
+    EXPECT_NE(late.find(words), std::string::npos) << words << '\n' << late;
+  const std::string early = program(case_of("wrapper=zero3, accumulation=2, branch=early, precision=bf16"));
+  for (const char* words : {"        if not micro:\n", "(by_hand(model, x, micro) if PLAIN else net(x, micro))"})
+    EXPECT_NE(early.find(words), std::string::npos) << words << '\n' << early;
+  EXPECT_FALSE(cannot_be(case_of("wrapper=zero3, branch=late")).empty()) << "a step has one micro-batch";
+}
+
 TEST(TorchHunt, APlainFindingHasFewLines) {
   for (const std::string& wrapper : features().front().values) {
     const std::string text = program(plain_case(wrapper));
