@@ -246,6 +246,8 @@ void register_step() {
     const OptimizerStep step{.lr = 3e-4F, .weight_decay = 0.1F, .inverse_bias1 = 2, .inverse_sqrt_bias2 = 3};
     optimize({}, step, x.row(kParameters), x.to(kParameters), x.to(kParameters, kFar), {v.data(), kParameters});
   });
+  op("muon's directions of all parameters", 1,
+     [](Arrays& x) { muon_direction({}, MuonStep{}, x.to(kParameters), x.to(kParameters, kFar)); });
   op("digest of all parameters", 1, [](Arrays& x) { benchmark::DoNotOptimize(digest(x.row(kParameters))); });
   op("tree_sum of 8 x 1M", 0, [](Arrays& x) {
     TreePart parts[8];

@@ -135,6 +135,9 @@ struct DeviceCommon {
   void (*add_token_losses)(Lane, Mat<const float> more, Vec<float> losses);
   void (*add_samples)(Lane, Mat<const float> nodes, Vec<float> out);
   void (*max_over_ways)(Lane, Mat<const float> values, Vec<float> out);
+  void (*muon_direction)(Lane, const MuonStep&, Vec<float> m, Vec<float> x);
+  void (*scale_to_norm)(Lane, Vec<const float> norm2, float least, Vec<float> x);
+  void (*weighted_sum)(Lane, float a, Vec<const float> x, float b, Vec<float> y);
   void (*tree_add)(Lane, Vec<const float> left, Vec<const float> right, Vec<float> out);
   // Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds_after[p] times.
   void (*tree_parts)(Lane, const float* const* parts, const int* adds_after, Index count, float* out, Index n,

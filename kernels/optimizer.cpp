@@ -9,7 +9,7 @@ namespace seeksim::kernels {
 void optimize(Lane lane, const OptimizerStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m,
               Vec<float> v) {
   SEEKSIM_CHECK_EQ(grad.n, param.n);
-  SEEKSIM_CHECK_EQ(m.n, param.n);
+  SEEKSIM_CHECK_EQ(m.n, moments_of(step.rule) >= 1 ? param.n : 0);
   SEEKSIM_CHECK_EQ(v.n, moments_of(step.rule) == 2 ? param.n : 0);
   if (const DeviceTable* device = device_of(lane))
     return device->elements<float>().optimize(lane, step, grad.data, param.data, m.data, v.data, nullptr, param.n);
@@ -20,7 +20,7 @@ template <class T, class G>
 void optimize_copying(Lane lane, const OptimizerStep& step, InVec<G> grad, Vec<float> master, Vec<float> m,
                       Vec<float> v, OutVec<T> copy) {
   SEEKSIM_CHECK_EQ(grad.n, master.n);
-  SEEKSIM_CHECK_EQ(m.n, master.n);
+  SEEKSIM_CHECK_EQ(m.n, moments_of(step.rule) >= 1 ? master.n : 0);
   SEEKSIM_CHECK_EQ(v.n, moments_of(step.rule) == 2 ? master.n : 0);
   SEEKSIM_CHECK_EQ(copy.n, master.n);
   if constexpr (std::is_same_v<G, float>) {
@@ -39,7 +39,7 @@ template <class T, class G>
 void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
                        Vec<Stagnation> out) {
   SEEKSIM_CHECK_EQ(grad.n, param.n);
-  SEEKSIM_CHECK_EQ(m.n, param.n);
+  SEEKSIM_CHECK_EQ(m.n, moments_of(step.rule) >= 1 ? param.n : 0);
   SEEKSIM_CHECK_EQ(v.n, moments_of(step.rule) == 2 ? param.n : 0);
   SEEKSIM_CHECK(out.n >= 1, "nowhere to put the counts");
   Stagnation s;
@@ -56,6 +56,24 @@ void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutV
   }
   out[0].changes += s.changes;
   out[0].lost += s.lost;
+}
+
+void muon_direction(Lane lane, const MuonStep& step, Vec<float> m, Vec<float> x) {
+  SEEKSIM_CHECK_EQ(m.n, x.n);
+  if (const DeviceTable* device = device_of(lane)) return device->common.muon_direction(lane, step, m, x);
+  elements().muon_direction(step, m.data, x.data, x.n);
+}
+
+void scale_to_norm(Lane lane, Vec<const float> norm2, float least, Vec<float> x) {
+  SEEKSIM_CHECK(norm2.n >= 1, "no norm is given");
+  if (const DeviceTable* device = device_of(lane)) return device->common.scale_to_norm(lane, norm2, least, x);
+  elements().scale_to_norm(norm2.data, least, x.data, x.n);
+}
+
+void weighted_sum(Lane lane, float a, Vec<const float> x, float b, Vec<float> y) {
+  SEEKSIM_CHECK_EQ(x.n, y.n);
+  if (const DeviceTable* device = device_of(lane)) return device->common.weighted_sum(lane, a, x, b, y);
+  elements().weighted_sum(a, x.data, b, y.data, y.n);
 }
 
 template void optimize_copying<bf16, float>(Lane, const OptimizerStep&, InVec<float>, Vec<float>, Vec<float>,

@@ -1,5 +1,6 @@
 // The optimizers' steps as written sequences of fp32 operations: AdamW (Loshchilov and Hutter, decoupled decay) and
-// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms"). The exact order is in optimizer_body.h.
+// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms"). The exact order is in optimizer_body.h. What
+// Muon does to a whole matrix before its step stands below.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,13 @@ namespace seeksim::kernels {
 // lion:  c = beta1*m + (1-beta1)*g; p = p - lr*weight_decay*p; p = p - lr * sign(c); m = beta2*m + (1-beta2)*g.
 //        sign is 1, -1, or +0 of both zeros; of a NaN it is that NaN. Lion has no v: it is empty.
 // In both g = grad * grad_factor.
-enum class OptimizerRule : std::uint8_t { adamw, lion };
+// given: p = p - lr*weight_decay*p; p = p - lr * (grad * grad_factor). It has neither m nor v: both are empty.
+enum class OptimizerRule : std::uint8_t { adamw, lion, given };
 
 // Arrays that a rule keeps beside the parameters: m, and v.
-constexpr int moments_of(OptimizerRule rule) { return rule == OptimizerRule::lion ? 1 : 2; }
+constexpr int moments_of(OptimizerRule rule) {
+  return rule == OptimizerRule::given ? 0 : rule == OptimizerRule::lion ? 1 : 2;
+}
 
 // One step's constants, computed once on the host in double by our own code (R6) and rounded to fp32.
 struct OptimizerStep {
@@ -55,5 +59,31 @@ struct Stagnation {
 template <class T, class G = float>
 void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
                        Vec<Stagnation> out);
+
+// ---- Muon ----------------------------------------------------------------------------------------------------------
+// (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"), for a whole matrix of weights, in
+// fp32: momentum with Nesterov's look ahead, then a Newton-Schulz iteration, which brings all singular values of the
+// direction near 1. The products between are gemm's; the step itself is OptimizerRule::given. See docs/muon.md.
+
+// The iteration X <- a X + (b A + c A A) X, A = X X^T, begins with X of norm 1: at least kMuonLeast is divided by.
+inline constexpr int kMuonRounds = 5;
+inline constexpr float kMuonA = 3.4445F, kMuonB = -4.7750F, kMuonC = 2.0315F;
+inline constexpr float kMuonLeast = 1e-7F;
+
+// One step's constants.
+struct MuonStep {
+  float momentum = 0.95F;
+  float one_minus_momentum = 0.05F;  // rounded from double (R6)
+  float factor = 1;                  // times the gradient: the clip coefficient
+};
+
+// x holds the gradient. s = (1 - momentum) * (x * factor); m = fma(momentum, m, s); x = fma(momentum, m, s).
+void muon_direction(Lane lane, const MuonStep& step, Vec<float> m, Vec<float> x);
+
+// x *= 1 / max(sqrt(norm2[0]), least).
+void scale_to_norm(Lane lane, Vec<const float> norm2, float least, Vec<float> x);
+
+// y = fma(b, y, a * x).
+void weighted_sum(Lane lane, float a, Vec<const float> x, float b, Vec<float> y);
 
 }  // namespace seeksim::kernels

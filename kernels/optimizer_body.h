@@ -85,4 +85,42 @@ struct LionRule {
   }
 };
 
+// Its update was made by others: a matrix that Muon orthogonalised.
+template <class V, bool kDecay_>
+struct GivenRule {
+  using F = typename V::F;
+  static constexpr int kMoments = 0;
+  static constexpr bool kDecays = kDecay_;
+
+  SEEKSIM_HD F update(const OptimizerLanes<V>& s, F grad, F /*p*/, F& /*m*/, F& /*v*/) {
+    return V::mul(grad, s.grad_factor);
+  }
+  SEEKSIM_HD F applied(const OptimizerLanes<V>& s, F update, F p) {
+    return optimizer_applied<V, kDecay_, true>(s, update, p);
+  }
+};
+
+// ---- Muon ----
+
+// Renews the momentum m by the gradient g; returns what Nesterov's rule looks ahead to.
+template <class V>
+SEEKSIM_HD typename V::F muon_direction(const MuonStep& s, typename V::F g, typename V::F& m) {
+  const auto momentum = V::lit(s.momentum), scaled = V::mul(V::lit(s.one_minus_momentum), V::mul(g, V::lit(s.factor)));
+  m = V::fma(momentum, m, scaled);
+  return V::fma(momentum, m, scaled);
+}
+
+// What a matrix is multiplied by, so that its norm is 1.
+template <class V>
+SEEKSIM_HD typename V::F one_over_norm(typename V::F norm2, typename V::F least) {
+  const auto norm = V::sqrt(norm2);
+  return V::div(V::lit(1.0F), norm > least ? norm : least);
+}
+
+// a x + b y, of which a x is rounded.
+template <class V>
+SEEKSIM_HD typename V::F weighted_sum(typename V::F a, typename V::F x, typename V::F b, typename V::F y) {
+  return V::fma(b, y, V::mul(a, x));
+}
+
 }  // namespace seeksim::kernels

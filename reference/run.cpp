@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "reference/model.h"
+#include "reference/muon.h"
 #include "reference/parameters.h"
 #include "reference/random.h"
 #include "reference/step.h"
@@ -71,10 +72,21 @@ class Run {
     const Corrections bias = corrections(t.optimizer, number);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const double decay = parameters[i].matrix || t.optimizer.decay_all ? t.optimizer.weight_decay : 0;
+      const double unit = t.masters ? kUnit : unit_of(t.compute);
+      if (is_muons(t.optimizer, parameters[i]) && !parameters[i].frozen) {
+        MatrixBefore before{weights[i], first[i], {}};
+        for (const Noisy& g : gradients[i]) before.gradients.push_back(g.v);
+        const auto next = muon_updated(t.optimizer, parameters[i], t.model.llama, before, Bounded(factor), decay, rate);
+        for (std::size_t k = 0; k < next.size(); ++k) {
+          weights[i][k] = next[k].weight.v * (1 + sign(i, k, step) * unit / 2);
+          first[i][k] = next[k].first.v;
+        }
+        continue;
+      }
+      const double rest = rate * (t.optimizer.muon ? t.optimizer.adamw_rate : 1);
       for (std::size_t k = 0; k < gradients[i].size(); ++k) {
         const BoundedElement next = updated(t.optimizer, {weights[i][k], first[i][k], second[i][k]}, gradients[i][k].v,
-                                            Bounded(factor), decay, rate, bias);
-        const double unit = t.masters ? kUnit : unit_of(t.compute);
+                                            Bounded(factor), decay, rest, bias);
         weights[i][k] = next.weight.v * (1 + sign(i, k, step) * unit / 2);
         first[i][k] = next.first.v, second[i][k] = next.second.v;
       }

@@ -43,6 +43,9 @@ struct Optimizer {
   bool decay_all = false;       // else matrices only
   bool bias_correction = true;  // of both moments
   bool lion = false;            // one moment, and steps by a sign; else AdamW or Adam
+  bool muon = false;            // matrices of layers are taken as wholes (muon.h), and the rest by AdamW
+  double momentum = 0.95;       // of those matrices
+  double adamw_rate = 1;        // the rate of the rest, over theirs
 };
 
 struct Schedule {

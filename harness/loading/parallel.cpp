@@ -9,6 +9,7 @@
 #include "runtime/layout/model_limits.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/shard.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
 namespace {
@@ -56,6 +57,9 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
   if (train.recovery.rerun_and_compare)
     refuse("/recovery/rerun_and_compare", fmt::format("not supported: running micro-batches twice {}", kCut),
            "Turn one of them off.");
+  if (kind_of(train.definition.optimizer).takes_matrices && train.layout.parallel.tensor > 1)
+    refuse("/world/tensor", "not supported: Muon takes matrices as wholes, and tensor parallelism cuts them",
+           "Use 1 for world.tensor, or AdamW.");
   if (train.recovery.memory_ladder)
     refuse("/recovery/memory_ladder", fmt::format("not supported: the memory ladder {}", kCut),
            "Turn one of them off.");

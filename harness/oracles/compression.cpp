@@ -26,7 +26,7 @@ Finding compression_conserves(const Evidence& e, const std::string&) {
 // to all others.
 std::vector<BudgetLine> compressed_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
   const runtime::Definition& d = scenario.train.definition;
-  const runtime::Parameters parameters(d.model, d.optimizer.decay_all);
+  const runtime::Parameters parameters(d.model, d.optimizer);
   const int ranks = data_size(scenario);
   const runtime::Partition partition(parameters, ranks);
   const kernels::WireForm form = runtime::wire_form(d.compression);

@@ -29,7 +29,7 @@ constexpr double kBlockBytes = kFloat * double(kernels::kBlock);
 struct Sizes {
   explicit Sizes(const Scenario& scenario)
       : plan(scenario.train),
-        parameters(plan.definition.model, plan.definition.optimizer.decay_all),
+        parameters(plan.definition.model, plan.definition.optimizer),
         P(double(parameters.trainable_size())),
         F(double(parameters.size()) - P),
         H(parameters.shares_head() ? double(parameters.wte().size) : 0),
@@ -39,18 +39,31 @@ struct Sizes {
         C(double(runtime::size_of(plan.definition.precision.compute))),
         G(double(runtime::size_of(plan.definition.precision.gradients))),
         M(kFloat * runtime::kind_of(plan.definition.optimizer).moments()),
-        O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)) {}
+        O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)),
+        own(P / N),
+        uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices) {
+    for (int rank = 0; uneven && rank < N; ++rank)
+      own = std::max(rank == 0 ? 0 : own, trained_bound(rank + 1) - trained_bound(rank));
+  }
 
-  // Elements of [offset, offset + size) in the even share of a rank.
+  // Elements of [offset, offset + size) in the share of a rank: an even one, unless shards end between matrices.
   double share(int rank, double offset, double size) const {
-    const double first = offset < P ? 0 : P, all = offset < P ? P : F;  // frozen parameters are cut apart
-    const double begin = std::max(offset, first + rank * all / N);
-    const double end = std::min(offset + size, first + (rank + 1) * all / N);
-    return std::max(0.0, end - begin);
+    const auto bound = [&](int of) { return offset < P ? trained_bound(of) : P + of * F / N; };  // cut apart
+    return std::max(0.0, std::min(offset + size, bound(rank + 1)) - std::max(offset, bound(rank)));
+  }
+  // Where the shard of a rank begins: rank P/N, or the nearer end of the matrix that this is in, the first of two.
+  double trained_bound(int rank) const {
+    const double even = rank * P / N;
+    for (const ParameterInfo* p : parameters.trainable()) {
+      const double begin = double(p->offset), size = double(p->experts > 0 ? p->slab : p->size);
+      if (!p->undivided || even <= begin || even >= begin + double(p->size)) continue;
+      const double first = begin + std::floor((even - begin) / size) * size;
+      return even - first <= first + size - even ? first : first + size;
+    }
+    return even;
   }
   bool persists(const ParameterInfo& p) const { return p.size <= plan.layout.zero.persistence_threshold_elements; }
-  // Copies of others' shards on a rank.
-  double copies() const { return stage >= 1 ? kept : 0; }
+  double copies() const { return stage >= 1 ? kept : 0; }  // of others' shards on a rank
   static double copies_at_most(const Scenario& scenario) {
     const runtime::RecoveryPlan& recovery = scenario.train.recovery;
     if (recovery.policy != runtime::RecoveryPolicy::rebuild_and_redo) return 0;
@@ -67,6 +80,8 @@ struct Sizes {
   double kept;
   int stage;
   double C, G, M, O;  // bytes of an element: to compute with, of its gradient, of its moments, of these and its master
+  double own;         // trained elements of the largest shard
+  bool uneven;        // shards end between matrices (Muon)
 };
 
 // The modules that stage 3 gathers, as lists of parameters that do not persist.
@@ -218,19 +233,19 @@ struct Budget {
 // Copies of other ranks' shards: parameters (in fp32 the masters themselves), masters, moments, gradients.
 double copied_bytes(const Sizes& s) {
   const double weights = s.C < kFloat ? s.C + s.O - s.M : kFloat;
-  return s.copies() * (weights + s.G + s.M) * s.P / s.N;
+  return s.uneven ? s.copies() * (weights + s.G + s.M) * s.own : s.copies() * (weights + s.G + s.M) * s.P / s.N;
 }
 
 void gradients_and_optimizer(Budget& budget) {
   const Sizes& s = budget.s;
   if (s.stage >= 2)
-    budget.tag(MemoryTag::gradients, s.G * s.P / s.N, 1, "GP/N");
+    budget.tag(MemoryTag::gradients, s.uneven ? s.G * s.own : s.G * s.P / s.N, 1, "GP/N");
   else if (s.G < kFloat)  // fp32 sums, the head's share and the loss are partial sums then
     budget.tag(MemoryTag::gradients, s.G * s.P, 0, "GP");
   else
     budget.tag(MemoryTag::gradients, kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
   if (s.stage >= 1)
-    budget.tag(MemoryTag::optimizer, s.O * s.P / s.N, 3, "OP/N");
+    budget.tag(MemoryTag::optimizer, s.uneven ? s.O * s.own : s.O * s.P / s.N, 3, "OP/N");
   else
     budget.tag(MemoryTag::optimizer, s.O * s.P, 0, "OP");
 }
@@ -238,7 +253,7 @@ void gradients_and_optimizer(Budget& budget) {
 // The same on the host. In fp32 too there are masters: they define the shard, and the device has a copy.
 void offloaded_optimizer(Budget& budget) {
   const Sizes& s = budget.s;
-  const double share = s.P / s.N;
+  const double share = s.own;
   const runtime::OffloadPlan& offload = s.plan.layout.offload;
   const bool wide = s.C == kFloat, in_files = offload.optimizer.home == runtime::Home::nvme;
   const bool parameters = offload.parameters.home != runtime::Home::device;
@@ -257,8 +272,10 @@ void offloaded_optimizer(Budget& budget) {
       MemoryTag::parameters, trained * stays + frozen, 2,
       "CP/N in 16 bits, on their way to the device; those offloaded, C(P + F)/N; in a file, what stays of them");
   const double copied = in_files ? s.copies() * s.G * share : copied_bytes(s);
-  budget.host(MemoryTag::peer_copies, copied + s.copies() * frozen, 6 * std::max(s.copies(), 1.0),
-              "(C + G + O)P/N a copy that is kept; nvme: GP/N");
+  budget
+      .host(MemoryTag::peer_copies, copied + s.copies() * frozen, 6 * std::max(s.copies(), 1.0),
+            "(C + G + O)P/N a copy that is kept; nvme: GP/N")
+      .at_most = s.uneven;
 }
 
 }  // namespace
@@ -270,8 +287,8 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   if (s.plan.layout.offload.parameters.home != runtime::Home::device)
     budget.tag(MemoryTag::parameters, s.C * persistent_elements(s), 0, "those that stay gathered");
   else if (s.stage >= 3)
-    budget.tag(MemoryTag::parameters, s.C * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
-               "C(P + F)/N and those that stay gathered");
+    budget.tag(MemoryTag::parameters, s.C * ((s.uneven ? s.own + s.F / N : (s.P + s.F) / N) + persistent_elements(s)),
+               s.F > 0 ? 2 : 1, "C(P + F)/N and those that stay gathered");
   else
     budget.tag(MemoryTag::parameters, s.C * (s.P + s.F), 0, "C(P + F)");
   const bool offloaded = s.plan.layout.offload.optimizer.home != runtime::Home::device;
@@ -281,8 +298,10 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
     gradients_and_optimizer(budget);
   const bool frozen_here = s.stage >= 3 && s.plan.layout.offload.parameters.home == runtime::Home::device;
   const double frozen = frozen_here ? s.copies() * s.C * s.F / N : 0;
-  budget.tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, 6 * s.copies(),
-             "(C + G + O)P/N (and CF/N at stage 3) a copy that is kept; offloaded: CF/N");
+  budget
+      .tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, 6 * s.copies(),
+           "(C + G + O)P/N (and CF/N at stage 3) a copy that is kept; offloaded: CF/N")
+      .at_most = s.uneven;
   const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;
   budget.tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
   budget.tag(
@@ -316,9 +335,11 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
   kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
        "roots x (P(N-1)/N + what it does not own of H) a step");
   if (s.copies() > 0)
-    kind("peer_copy", double(steps) * s.copies() * s.P / s.N, double(steps) * s.copies(), "P/N a copy and step", s.G);
+    kind("peer_copy", double(steps) * s.copies() * (s.uneven ? s.own : s.P / s.N), double(steps) * s.copies(),
+         "P/N a copy and step", s.G);
   if (s.stage < 3) {
-    kind("publish", double(applied) * s.P * share, double(applied) * others, "P(N-1)/N a step", s.C);
+    kind("publish", double(applied) * (s.uneven ? s.own * others : s.P * share), double(applied) * others,
+         "P(N-1)/N a step", s.C);
   } else {
     const auto kept = [&](bool frozen) {
       return most(s, [&](int rank) {
@@ -398,7 +419,8 @@ const char* what_is(MemoryTag tag) {
     case MemoryTag::gradients:
       return "reduced gradients: all with the tied head's share and the loss, or (stages 2 and 3) this rank's shard";
     case MemoryTag::optimizer:
-      return "the optimizer's moments (AdamW two, Lion one), and fp32 masters beside 16-bit parameters: of all, or "
+      return "the optimizer's moments (AdamW and Muon two, Lion one), and fp32 masters beside 16-bit parameters: of "
+             "all, or "
              "(stages 1 to 3) of this rank's shard";
     case MemoryTag::activations:
       return "what forward keeps for backward, of one micro-batch";

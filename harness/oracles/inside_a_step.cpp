@@ -62,8 +62,8 @@ std::string off_the_blocks(const Parameters& parameters, const TrueShards& shard
     for (const runtime::ParameterInfo* p : parameters.trainable()) {
       if (bound < p->offset || bound >= p->offset + p->size) continue;
       if (runtime::Partition::is_bound(*p, bound - p->offset)) continue;
-      return fmt::format("the shard of rank {} {} cuts a norm block of {}", shards.rank, text(shards.told.own),
-                         p->name);
+      return fmt::format("the shard of rank {} {} cuts a {} of {}", shards.rank, text(shards.told.own),
+                         p->undivided ? "matrix" : "norm block", p->name);
     }
   }
   return "";
@@ -216,7 +216,7 @@ Finding partition(const Evidence& e, const std::string&) {
   Index elements = 0;
   for (auto& [world, members] : worlds) {
     const auto [epoch, part] = world;
-    const Parameters parameters(d.model, d.optimizer.decay_all,
+    const Parameters parameters(d.model, d.optimizer,
                                 runtime::model_part(d.model, parallel, part / parallel.ways(), part % parallel.ways()));
     // Where a member was lost before its report, there is nothing to judge.
     if (int(members.size()) != members.front()->told.members) continue;
@@ -294,7 +294,7 @@ Finding model_state(const Evidence& e, const std::string& gigabytes) {
   for (const MemoryTag tag : {MemoryTag::parameters, MemoryTag::gradients, MemoryTag::optimizer})
     bytes += double(e.run.memory.peak_by_tag.at(std::size_t(tag)));
   const runtime::Definition& d = e.scenario.train.definition;
-  const Parameters parameters(d.model, d.optimizer.decay_all);
+  const Parameters parameters(d.model, d.optimizer);
   const std::string detail =
       fmt::format("{:.4f} GB a rank for {} parameters on {} ranks at stage {}; {} GB stated", bytes / 1e9,
                   parameters.size(), e.scenario.world.ranks(), e.scenario.train.layout.zero.stage, wanted);

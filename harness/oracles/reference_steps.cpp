@@ -7,6 +7,7 @@
 
 #include "harness/oracles/reference_training.h"
 #include "reference/model.h"
+#include "reference/muon.h"
 #include "reference/parameters.h"
 #include "reference/random.h"
 #include "reference/run.h"
@@ -27,6 +28,8 @@ constexpr double kTight = 1.0 / 4;
 constexpr std::int64_t kStepsOfAPass = 12;
 // Elements of a parameter whose first value and whose update are looked at beside a golden, evenly spaced.
 constexpr std::size_t kElements = 256;
+// And the largest matrix whose orthogonal update is made beside one: products of one of its fifteen multiplications.
+constexpr double kProductsMost = 4e6;
 
 const Values* values_of(const std::vector<NamedTensor>& tensors, const std::string& name) {
   const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& t) { return t.name == name; });
@@ -75,6 +78,7 @@ class StepJudge {
   void judge_skip(bool finite);
   void judge_update(std::int64_t applied);
   void judge_unchanged(const Parameter& p);
+  void judge_muon(const Parameter& p, const Bounded& factor, double decay, double rate);
   std::size_t stride(const Parameter& p) const { return std::max<std::size_t>(1, p.size() / most_); }
   // What roundings do to all values alike, such as an exponential that is always a little too large: one of each
   // operation on the way, some 32 a layer, all in one direction; and where values are stored in 16 bits, one such.
@@ -257,12 +261,13 @@ void StepJudge::judge_unchanged(const Parameter& p) {
 void StepJudge::judge_factor(const Bounded& factor) {
   const reference::Optimizer& o = t_.optimizer;
   if (!o.decoupled && o.weight_decay != 0) return;  // the decay is in the moments too
-  const double beta = o.lion ? o.beta2 : o.beta1;   // that the moment is renewed by
   double dots = 0, squares = 0, noise = 0;
   for (const Parameter& p : parameters_) {
     const Values *const g = values_of(s_.gradients, p.name), *const before = values_of(s_.before.first, p.name),
                         *const after = values_of(s_.after.first, p.name);
     if (p.frozen || g == nullptr || before == nullptr || after == nullptr) continue;
+    // What the moment is renewed by.
+    const double beta = o.lion ? o.beta2 : reference::is_muons(o, p) ? o.momentum : o.beta1;
     for (std::size_t i = 0; i < g->size(); ++i) {
       const double x = (1 - beta) * double((*g)[i]), old = beta * double((*before)[i]);
       dots += (double((*after)[i]) - old) * x;
@@ -274,11 +279,40 @@ void StepJudge::judge_factor(const Bounded& factor) {
   hold("clipping factor", "", -1, dots / squares, {factor.v, factor.e + noise / squares}, factor.v);
 }
 
+// A matrix that the optimizer takes as a whole. Beside a golden the weights of large ones are not looked at: in double
+// they would take longer than the golden.
+void StepJudge::judge_muon(const Parameter& p, const Bounded& factor, double decay, double rate) {
+  const auto wide = [&](const std::vector<NamedTensor>& tensors) {
+    const Values* const values = values_of(tensors, p.name);
+    return values != nullptr ? std::vector<double>(values->begin(), values->end()) : std::vector<double>(p.size(), 0);
+  };
+  const reference::MatrixBefore before{wide(s_.before.weights), wide(s_.before.first), wide(s_.gradients)};
+  std::vector<reference::BoundedElement> next =
+      reference::muon_updated(t_.optimizer, p, t_.model.llama, before, factor, decay, rate);
+  std::vector<Bounded> first, second, weights;
+  for (std::size_t i = 0; i < next.size(); ++i) {
+    if (!t_.masters)
+      next[i].weight.e += reference::unit_of(t_.compute) * (std::abs(next[i].weight.v) + next[i].weight.e);
+    first.push_back(next[i].first);
+  }
+  hold_all("first moment", p, s_.after.first, first);
+  hold_all("second moment", p, s_.after.second, std::vector<Bounded>(p.size()));  // there is none
+  const double side = std::min(p.rows, p.cols), products = side * double(p.size());
+  if (most_ == kElements && products > kProductsMost) return;
+  const Values* const after = values_of(s_.after.weights, p.name);
+  if (after == nullptr || after->size() != p.size()) return hold("weight", p.name, -1, 0, Bounded(1.0), 1);
+  // Elements of an orthogonal matrix are about one over the root of its longer side.
+  const double element = rate / std::sqrt(double(std::max(p.rows, p.cols)));
+  for (std::size_t i = 0; i < p.size(); i += stride(p))
+    hold("weight", p.name, std::int64_t(i), double((*after)[i]), next[i].weight, element);
+}
+
 // Moments and weights, from the run's own gradients and norm.
 void StepJudge::judge_update(std::int64_t applied) {
   const Bounded factor = reference::clip_factor(reference::clipping(t_, s_.record.step), double(s_.record.grad_norm));
   judge_factor(factor);
   const double rate = reference::learning_rate(t_, applied, s_.record.step);
+  const double rest = rate * (t_.optimizer.muon ? t_.optimizer.adamw_rate : 1);  // of what is no matrix of a layer
   const reference::Corrections bias = reference::corrections(t_.optimizer, applied + 1);
   for (const Parameter& p : parameters_) {
     const Values *const g = values_of(s_.gradients, p.name), *const w = values_of(s_.before.weights, p.name),
@@ -286,6 +320,10 @@ void StepJudge::judge_update(std::int64_t applied) {
     const bool no_second = t_.optimizer.lion;
     if (p.frozen || g == nullptr || w == nullptr || m == nullptr || (v == nullptr) != no_second) continue;
     const double decay = p.matrix || t_.optimizer.decay_all ? t_.optimizer.weight_decay : 0;
+    if (reference::is_muons(t_.optimizer, p)) {
+      judge_muon(p, factor, decay, rate);
+      continue;
+    }
     const Values *const new_w = values_of(s_.after.weights, p.name), *const new_m = values_of(s_.after.first, p.name),
                         *const new_v = values_of(s_.after.second, p.name);
     if (new_w == nullptr || new_m == nullptr || (new_v == nullptr) != no_second) {
@@ -296,12 +334,12 @@ void StepJudge::judge_update(std::int64_t applied) {
     for (std::size_t i = 0; i < g->size(); i += stride(p)) {
       const reference::Element before{double((*w)[i]), double((*m)[i]), no_second ? 0 : double((*v)[i])};
       reference::BoundedElement next =
-          reference::updated(t_.optimizer, before, double((*g)[i]), factor, decay, rate, bias);
+          reference::updated(t_.optimizer, before, double((*g)[i]), factor, decay, rest, bias);
       if (!t_.masters) next.weight.e += reference::unit_of(t_.compute) * (std::abs(next.weight.v) + next.weight.e);
       const auto element = std::int64_t(i);
       hold("first moment", p.name, element, double((*new_m)[i]), next.first, of_first);
       if (!no_second) hold("second moment", p.name, element, double((*new_v)[i]), next.second, of_second);
-      hold("weight", p.name, element, double((*new_w)[i]), next.weight, rate);
+      hold("weight", p.name, element, double((*new_w)[i]), next.weight, rest);
     }
   }
 }

@@ -94,8 +94,9 @@ reference::Training reference_training(const runtime::Definition& d) {
   t.data.tokens = d.data.tokens;
   if (!d.data.synthetic) t.data.text = d.data.bytes;
   const runtime::OptimizerPlan& o = d.optimizer;
-  t.optimizer = {o.type != "Adam", o.lr,        o.betas[0],        o.betas[1],      o.eps,
-                 o.weight_decay,   o.decay_all, o.bias_correction, o.type == "Lion"};
+  t.optimizer = {o.type != "Adam", o.lr,        o.betas[0],        o.betas[1],       o.eps,
+                 o.weight_decay,   o.decay_all, o.bias_correction, o.type == "Lion", o.type == "Muon",
+                 o.momentum,       o.adamw_rate};
   const runtime::SchedulerPlan& s = d.scheduler;
   t.schedule = {s.type,
                 s.warmup_min_lr,

@@ -116,6 +116,7 @@ Json key_fields(const runtime::Definition& d) {
   fields["optimizer"] = {{"type", o.type},          {"lr", o.lr},   {"beta1", o.betas[0]},
                          {"beta2", o.betas[1]},     {"eps", o.eps}, {"weight_decay", o.weight_decay},
                          {"decay_all", o.decay_all}};
+  if (o.type == "Muon") fields["optimizer"].update({{"momentum", o.momentum}, {"adamw_rate", o.adamw_rate}});
   if (o.type == "Lion") fields["optimizer"].erase("eps");  // it has none
   if (!o.bias_correction) fields["optimizer"]["bias_correction"] = false;
   fields["scheduler"] = {{"type", s.type}};

@@ -56,7 +56,7 @@ class Work {
   explicit Work(const Scenario& scenario)
       : plan_(scenario.train),
         ranks_(scenario.world.ranks()),
-        parameters_(plan_.definition.model, plan_.definition.optimizer.decay_all),
+        parameters_(plan_.definition.model, plan_.definition.optimizer),
         partition_(parameters_, ranks_),
         cut_{plan_.definition.global_batch, ranks_,
              std::min<Index>(plan_.layout.micro_batch, plan_.definition.global_batch), sharded().gradients} {}

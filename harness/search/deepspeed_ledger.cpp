@@ -67,13 +67,26 @@ struct State {
   int sharded_from;
 };
 
+// DeepSpeed's Muon has one for a matrix, and AdamW's two for the rest.
+double moments_of(const runtime::Definition& d) {
+  const runtime::OptimizerKind& kind = runtime::kind_of(d.optimizer);
+  if (!kind.takes_matrices) return kind.moments();
+  double all = 0, of_matrices = 0;
+  const runtime::Parameters parameters(d.model, d.optimizer);
+  for (const runtime::ParameterInfo* p : parameters.trainable()) {
+    all += double(p->size);
+    of_matrices += p->matrices.empty() ? 0 : double(p->size);
+  }
+  return kind.moments() - of_matrices / all;
+}
+
 LedgerLine states(const Scenario& scenario, const Part& part) {
   const int stage = scenario.train.layout.zero.stage, ranks = copies_of(scenario);
   const runtime::OffloadPlan& offload = scenario.train.layout.offload;
   const bool half = is_half(scenario);
   const double stored = half ? 2 : 4;
   // Parameters; gradients, which stage 3 has in fp32 alone; then fp32 gradients, masters and moments of the optimizer.
-  const double moments = 4 * runtime::kind_of(scenario.train.definition.optimizer).moments();
+  const double moments = 4 * moments_of(scenario.train.definition);
   std::vector<State> all = {{stored, 3}, {half && stage == 3 ? 0 : stored, 2}, {(half ? 8 : 0) + moments, 1}};
   if (offload.optimizer.home != runtime::Home::device) all = {{stored, 3}};
   if (offload.parameters.home != runtime::Home::device) all = {};

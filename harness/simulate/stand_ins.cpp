@@ -32,7 +32,7 @@ void StandInCollector::shards(int rank, const runtime::ShardRecord& record) {
   Collector::shards(rank, record);
   if (classes_ == nullptr || others_[std::size_t(rank)].empty()) return;
   const runtime::Definition& d = scenario_.train.definition;
-  const runtime::Parameters parameters(d.model, d.optimizer.decay_all);
+  const runtime::Parameters parameters(d.model, d.optimizer);
   const runtime::Partition partition(parameters, record.members);
   for (const int other : others_[std::size_t(rank)]) {
     runtime::ShardRecord told = record;

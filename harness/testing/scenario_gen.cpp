@@ -119,7 +119,7 @@ void draw_precision(const std::string& precision, Json& deepspeed) {
 
 Json draw_deepspeed(int stage, const std::string& precision) {
   const bool decays = one_in(2);
-  const std::string type = any_of<std::string>({"AdamW", "AdamW", "AdamW", "Lion"});
+  const std::string type = any_of<std::string>({"AdamW", "AdamW", "AdamW", "Lion", "Muon"});
   Json deepspeed = {{"train_batch_size", between(1, 13)},
                     {"train_micro_batch_size_per_gpu", between(1, 5)},
                     {"gradient_clipping", any_of<double>({0, 0.1, 1})},
@@ -162,6 +162,8 @@ void draw_parallel(Json& s) {
   if (one_in(3)) s["model"]["dropout"] = 0.2;
   s["data"] = {{"synthetic", true}};
   s["world"] = {{"nodes", 1}, {"replicas", between(1, 3)}, {"pipeline", stages}, {"tensor", ways}, {"network", "ib"}};
+  // Muon takes matrices as wholes, which ways cut.
+  if (Json& type = s["deepspeed"]["optimizer"]["type"]; ways > 1 && type == "Muon") type = "AdamW";
   if (stages > 1) s["world"]["schedule"] = any_of<std::string>({"gpipe", "1f1b", "zero_bubble"});
   s["deepspeed"]["zero_optimization"] = {{"stage", between(0, 1)}};
   s["deepspeed"].erase("data_types");

@@ -232,14 +232,15 @@ struct Optimize {
   float *p, *m, *v;  // v: of rules with two moments
   T* copy;           // of p, rounded; none where T is float
   SEEKSIM_BODY void operator()(Index, Index i) const {
-    constexpr bool kHasV = Rule::kMoments == 2;
+    constexpr bool kHasM = Rule::kMoments >= 1, kHasV = Rule::kMoments == 2;
     const auto s = optimizer_lanes<FloatOps>(step);
-    float pi = p[i], mi = m[i], vi = 0;
+    float pi = p[i], mi = 0, vi = 0;
+    if constexpr (kHasM) mi = m[i];
     if constexpr (kHasV) vi = v[i];
     const float update = Rule::update(s, as_float(grad[i]), pi, mi, vi);
     pi = Rule::applied(s, update, pi);
     p[i] = pi;
-    m[i] = mi;
+    if constexpr (kHasM) m[i] = mi;
     if constexpr (kHasV) v[i] = vi;
     if constexpr (kIsHalf<T>) copy[i] = from_float<T>(pi);
   }
@@ -258,14 +259,15 @@ struct OptimizeRounding {
   Stagnation* out;
 
   SEEKSIM_BODY void one(Index i, std::int32_t& changes, std::int32_t& lost) const {
-    constexpr bool kHasV = Rule::kMoments == 2;
+    constexpr bool kHasM = Rule::kMoments >= 1, kHasV = Rule::kMoments == 2;
     const auto s = optimizer_lanes<FloatOps>(step);
     const float before = as_float(p[i]);
-    float mi = m[i], vi = 0;
+    float mi = 0, vi = 0;
+    if constexpr (kHasM) mi = m[i];
     if constexpr (kHasV) vi = v[i];
     const float update = Rule::update(s, as_float(grad[i]), before, mi, vi);
     const float after = Rule::applied(s, update, before);
-    m[i] = mi;
+    if constexpr (kHasM) m[i] = mi;
     if constexpr (kHasV) v[i] = vi;
     p[i] = from_float<T>(after);
     bool moved = FloatOps::mul(s.minus_lr, update) != 0.0F;
@@ -289,6 +291,26 @@ struct OptimizeRounding {
       Block::add_to(t == 0 ? &out->changes : &out->lost, sum);
     });
   }
+};
+
+struct MuonDirection {
+  MuonStep step;
+  Vec<float> m, x;
+  SEEKSIM_BODY void operator()(Index, Index i) const { x[i] = muon_direction<FloatOps>(step, x[i], m[i]); }
+};
+struct ScaleToNorm {
+  Vec<const float> norm2;
+  float least;
+  Vec<float> x;
+  SEEKSIM_BODY void operator()(Index, Index i) const {
+    x[i] = FloatOps::mul(x[i], one_over_norm<FloatOps>(norm2[0], least));
+  }
+};
+struct WeightedSum {
+  float a, b;
+  Vec<const float> x;
+  Vec<float> y;
+  SEEKSIM_BODY void operator()(Index, Index i) const { y[i] = weighted_sum<FloatOps>(a, x[i], b, y[i]); }
 };
 
 // ---- selections and small sums, an element a thread ----

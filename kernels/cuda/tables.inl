@@ -237,6 +237,8 @@ struct Elements {
     const bool decays = step.weight_decay != 0.0F;
     if (step.rule == OptimizerRule::lion)
       return decays ? loop.template operator()<LionRule<V, true>>() : loop.template operator()<LionRule<V, false>>();
+    if (step.rule == OptimizerRule::given)
+      return decays ? loop.template operator()<GivenRule<V, true>>() : loop.template operator()<GivenRule<V, false>>();
     if (!decays) return loop.template operator()<AdamWRule<V, false, false>>();
     if (step.decoupled) return loop.template operator()<AdamWRule<V, true, true>>();
     loop.template operator()<AdamWRule<V, true, false>>();
@@ -322,6 +324,18 @@ struct Common {
     Launch launch(lane);
     each(launch, 1, out.n, MaxOverWays{values, out});
   }
+  static void muon_direction(Lane lane, const MuonStep& step, Vec<float> m, Vec<float> x) {
+    Launch launch(lane);
+    each(launch, 1, x.n, MuonDirection{step, m, x});
+  }
+  static void scale_to_norm(Lane lane, Vec<const float> norm2, float least, Vec<float> x) {
+    Launch launch(lane);
+    each(launch, 1, x.n, ScaleToNorm{norm2, least, x});
+  }
+  static void weighted_sum(Lane lane, float a, Vec<const float> x, float b, Vec<float> y) {
+    Launch launch(lane);
+    each(launch, 1, y.n, WeightedSum{a, b, x, y});
+  }
   static void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<float> out) {
     Launch launch(lane);
     each(launch, 1, out.n, TreeAdd{left, right, out});
@@ -396,6 +410,9 @@ struct Common {
             add_token_losses,
             add_samples,
             max_over_ways,
+            muon_direction,
+            scale_to_norm,
+            weighted_sum,
             tree_add,
             tree_parts,
             tree_fold,

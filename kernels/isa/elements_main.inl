@@ -97,6 +97,9 @@ const ElementTable& SEEKSIM_ELEMENT_TABLE() {
       .route = route_body,
       .expert_places = expert_places_body,
       .optimize = optimize_body,
+      .muon_direction = muon_direction_body,
+      .scale_to_norm = scale_to_norm_body,
+      .weighted_sum = weighted_sum_body,
       .normal_of_words = normal_body,
       .tree_parts = tree_parts_body,
   };

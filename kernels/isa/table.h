@@ -112,6 +112,9 @@ struct ElementTable {
   void (*expert_places)(const std::int32_t* slots, Index of_sample, Index samples, Index ranks, int own, Index places,
                         std::int32_t* sources, std::int32_t* of_rank);
   void (*optimize)(const OptimizerStep&, const float* grad, float* p, float* m, float* v, Index n);
+  void (*muon_direction)(const MuonStep&, float* m, float* x, Index n);
+  void (*scale_to_norm)(const float* norm2, float least, float* x, Index n);
+  void (*weighted_sum)(float a, const float* x, float b, float* y, Index n);
   // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
   void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);
   // Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds_after[p] times.

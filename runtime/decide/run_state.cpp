@@ -6,6 +6,7 @@
 
 #include "kernels/digest.h"
 #include "runtime/layout/parameters.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -54,6 +55,7 @@ void mix_data(Mixer& mix, const DataPlan& data) {
 
 void mix_schedule(Mixer& mix, const OptimizerPlan& o, const SchedulerPlan& s) {
   mix.all(o.type, o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all);
+  if (kind_of(o).takes_matrices) mix.all(o.momentum, o.adamw_rate);
   mix.all(s.type, s.warmup_min_lr, s.warmup_max_lr, s.warmup_num_steps, s.total_num_steps, s.warmup_type,
           s.warmup_min_ratio, s.cos_min_ratio);
   for (const double rate : s.table) mix(rate);

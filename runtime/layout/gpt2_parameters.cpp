@@ -67,12 +67,14 @@ std::vector<ParameterInfo> gpt2_parameters(const ModelPlan& plan, bool decay_all
     split(c_attn_weight, {s.Q, s.C}, s.qkv_segment(), Init::normal, HfLayout::qkv_transposed);
     split(c_attn_bias, {s.Q}, s.qkv_segment(), Init::zeros, HfLayout::qkv);
     split(c_proj_weight, {s.C, s.C}, s.heads_segment(), Init::residual, HfLayout::same);
+    list.rows_are_inputs();
     plain(c_proj_bias, Init::zeros);
     plain(ln_2_weight, Init::ones);
     plain(ln_2_bias, Init::zeros);
     split(c_fc_weight, {s.F, s.C}, s.mlp_segment(), Init::normal, HfLayout::transposed);
     split(c_fc_bias, {s.F}, s.mlp_segment(), Init::zeros, HfLayout::same);
     split(mlp_proj_weight, {s.F, s.C}, s.mlp_segment(), Init::residual, HfLayout::same);
+    list.rows_are_inputs();
     plain(mlp_proj_bias, Init::zeros);
   }
   list.begin_module(s.L + 1);

@@ -55,16 +55,19 @@ std::vector<ParameterInfo> llama_parameters(const ModelPlan& plan, bool decay_al
     norm(ln_1_weight);
     split(c_attn_weight, {s.Q, s.C}, s.qkv_segment(), HfLayout::grouped_qkv);
     split(c_proj_weight, {s.C, s.C}, s.heads_segment(), HfLayout::transposed);
+    list.rows_are_inputs();
     norm(ln_2_weight);
     if (s.E == 0) {
       split(c_fc_weight, {s.U, s.C}, s.up_segment(), HfLayout::gate_up);
       split(mlp_proj_weight, {s.F, s.C}, s.mlp_segment(), HfLayout::transposed);
+      list.rows_are_inputs();
       continue;
     }
     list.whole(router_weight, names.of(l, router_weight), {s.E, s.C}, Init::normal);
     list.experts(c_fc_weight, names.of(l, c_fc_weight), {s.E * s.U, s.C}, s.E, Init::normal, HfLayout::experts_gate_up);
     list.experts(mlp_proj_weight, names.of(l, mlp_proj_weight), {s.E * s.F, s.C}, s.E, Init::normal,
                  HfLayout::experts_down);
+    list.rows_are_inputs();
   }
   list.begin_module(s.L + 1);
   list.whole(HeadPart::norm_weight, "model.norm.weight", {s.C}, Init::ones);

@@ -58,6 +58,8 @@ class ParameterList {
     all_.back().slab /= count;
     all_.back().experts = int(count);
   }
+  // Of the last one: a row is what an input of the layer does.
+  void rows_are_inputs() { all_.back().rows_are_inputs = true; }
   std::vector<ParameterInfo> take() { return std::move(all_); }
 
  private:

@@ -10,8 +10,10 @@
 #include "runtime/layout/family.h"
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/llama_parameters.h"
+#include "runtime/layout/matrices.h"
 #include "runtime/layout/model_limits.h"
 #include "runtime/layout/parameter_list.h"
+#include "runtime/plan/optimizer_kinds.h"
 #include "runtime/rules/host_math.h"
 
 namespace seeksim::runtime {
@@ -127,6 +129,19 @@ Parameters::Parameters(const ModelPlan& plan, bool decay_all, ModelPart part)
   all_.reserve(whole.size() + 1);
   for (const ModelPiece& piece : part_.pieces) take(whole, piece);
   place();
+}
+
+Parameters::Parameters(const ModelPlan& plan, const OptimizerPlan& optimizer, ModelPart part)
+    : Parameters(plan, optimizer.decay_all, std::move(part)) {
+  if (kind_of(optimizer).takes_matrices) keep_matrices(plan);
+}
+
+void Parameters::keep_matrices(const ModelPlan& plan) {
+  for (ParameterInfo& p : all_) {
+    if (p.frozen) continue;
+    p.matrices = matrices_of(plan, p);
+    p.undivided = !p.matrices.empty();
+  }
 }
 
 // A tied head on a stage without the embeddings lies where a head of its own would.

@@ -33,6 +33,22 @@ enum class HfLayout : std::uint8_t {
   experts_down
 };
 
+// Rows [first, first + count) of a parameter.
+struct Rows {
+  Index first = 0;
+  Index count = 0;
+};
+// A matrix of a hidden layer, as Hugging Face's files have it (matrices.h): its rows here, which may lie apart.
+struct Matrix {
+  std::vector<Rows> rows = {};
+  double outputs_per_input = 1;  // the layer's
+  Index count() const {
+    Index all = 0;
+    for (const Rows& r : rows) all += r.count;
+    return all;
+  }
+};
+
 struct ParameterInfo {
   const char* name = "";     // Hugging Face's, without its model prefix; outlives every run
   std::vector<Index> shape;  // as stored here
@@ -44,12 +60,15 @@ struct ParameterInfo {
   bool frozen = false;  // used, never changed: no gradient, no optimizer state
   Init init = Init::zeros;
   HfLayout layout = HfLayout::same;
-  int module = 0;            // 0 the embeddings, 1..L the layers, L + 1 the last norm and the head
-  int part = 0;              // of the module: what the family calls it
-  std::uint32_t number = 0;  // in the whole model, registration order
-  bool splits = false;       // by tensor parallelism
-  int experts = 0;           // of which it has one below the other; 0: it is no expert's
-  Index first = 0;           // of the whole parameter's elements, the first that is here
+  int module = 0;                // 0 the embeddings, 1..L the layers, L + 1 the last norm and the head
+  int part = 0;                  // of the module: what the family calls it
+  std::uint32_t number = 0;      // in the whole model, registration order
+  bool splits = false;           // by tensor parallelism
+  bool rows_are_inputs = false;  // a row is what an input of the layer does; else what makes an output
+  std::vector<Matrix> matrices;  // where the optimizer takes matrices as wholes: those of this parameter
+  bool undivided = false;        // no shard ends inside it, or inside one of its experts
+  int experts = 0;               // of which it has one below the other; 0: it is no expert's
+  Index first = 0;               // of the whole parameter's elements, the first that is here
   Index whole_size = 0;
 
   Index rows() const { return shape[0]; }
@@ -98,6 +117,8 @@ ShardInfo range_of_way(const ParameterInfo& whole, const ModelPart& part);
 class Parameters {
  public:
   Parameters(const ModelPlan& plan, bool decay_all, ModelPart part = {});
+  // With what the optimizer asks of the layout: matrices, and that no shard ends inside them.
+  Parameters(const ModelPlan& plan, const OptimizerPlan& optimizer, ModelPart part = {});
   Parameters(const Parameters&) = delete;  // others point into it
   Parameters& operator=(const Parameters&) = delete;
 
@@ -159,6 +180,7 @@ class Parameters {
   void take(const std::vector<ParameterInfo>& whole, const ModelPiece& piece);
   void cut_to_way(ParameterInfo& p) const;
   void place();
+  void keep_matrices(const ModelPlan& plan);
 
   ModelPart part_;
   std::vector<ParameterInfo> all_;

@@ -26,7 +26,13 @@ Partition::Partition(const Parameters& parameters, int members) : parameters_(pa
   for (const ParameterInfo* p : parameters.trainable()) {
     first_block_.push_back(first_block_.back() + norm_blocks_of(*p));
   }
-  const Index trainable = parameters.trainable_size(), frozen = parameters.size() - trainable;
+  cut(members);
+}
+
+void Partition::cut(int members) {
+  bounds_.clear();
+  frozen_.clear();
+  const Index trainable = parameters_.trainable_size(), frozen = parameters_.size() - trainable;
   for (Index i = 0; i <= members; ++i) {
     bounds_.push_back(bound_near(i * trainable / members));
     frozen_.push_back(bound_near(trainable + i * frozen / members));
@@ -48,6 +54,10 @@ Partition::Row::const_iterator Partition::at(Index element) const {
 Index Partition::bound_near(Index target) const {
   if (target <= 0 || target >= parameters_.size()) return target;
   const ParameterInfo& p = **at(target);
+  if (p.undivided && !divides_all_) {
+    const Index each = p.experts > 0 ? p.slab : p.size, first = (target - p.offset) / each * each;
+    return p.offset + (target - p.offset - first <= first + each - (target - p.offset) ? first : first + each);
+  }
   const Index slab_begin = (target - p.offset) / p.slab * p.slab;
   const Index slab_end = std::min(slab_begin + p.slab, p.size);
   const Index lo = slab_begin + (target - p.offset - slab_begin) / kBlock * kBlock;
@@ -65,11 +75,17 @@ ShardInfo Partition::shard_in(int member, Index lo, Index hi) const {
 }
 
 bool Partition::is_bound(const ParameterInfo& parameter, Index first) {
+  if (parameter.undivided)
+    return first == 0 || first == parameter.size || (parameter.experts > 0 && first % parameter.slab == 0);
   return first % parameter.slab % kBlock == 0 || first == parameter.size;
 }
 
 void Partition::plant(const PlantedBug& bug) {
   if (members() < 2) return;
+  if (bug.is(Bug::muon_cuts_matrices)) {
+    divides_all_ = true;
+    cut(members());
+  }
   if (bug.is(Bug::gap_in_shards)) moved_ = std::min<Index>(1, shard(1).size);
   if (bug.is(Bug::overlapping_shards) && bounds_[1] > 0)
     moved_ = bound_near(std::max<Index>(bounds_[1] - kBlock, 0)) - bounds_[1];

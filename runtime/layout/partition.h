@@ -57,6 +57,7 @@ class Partition {
 
  private:
   Index begin(int member) const { return bounds_[member] + (member == 1 ? moved_ : 0); }
+  void cut(int members);
   Index bound_near(Index target) const;
   using Row = std::vector<const ParameterInfo*>;
   const Row& row(Index element) const;
@@ -66,6 +67,7 @@ class Partition {
   std::vector<Index> bounds_, frozen_;  // members + 1
   std::vector<Index> first_block_;      // trainable parameters + 1
   Index moved_ = 0;                     // the beginning of the second shard, by a planted bug
+  bool divides_all_ = false;            // matrices too, by another
 };
 
 }  // namespace seeksim::runtime

@@ -16,6 +16,7 @@ struct OptimizerKind {
   kernels::OptimizerRule rule;       // says how many moments there are
   bool decoupled;                    // false: decay enters the gradient
   std::array<const char*, 2> names;  // of the moments' buffers
+  bool takes_matrices = false;       // Muon: the rule is for what is no matrix of a layer
   int moments() const { return kernels::moments_of(rule); }
 };
 
@@ -23,6 +24,7 @@ inline constexpr std::array kOptimizerKinds = {
     OptimizerKind{"AdamW", kernels::OptimizerRule::adamw, true, {"adam m", "adam v"}},
     OptimizerKind{"Adam", kernels::OptimizerRule::adamw, false, {"adam m", "adam v"}},
     OptimizerKind{"Lion", kernels::OptimizerRule::lion, true, {"lion m", ""}},
+    OptimizerKind{"Muon", kernels::OptimizerRule::adamw, true, {"muon m", "muon v"}, true},
 };
 
 inline const OptimizerKind& kind_of(const OptimizerPlan& plan) {

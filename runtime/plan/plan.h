@@ -70,8 +70,10 @@ struct DataPlan {
 };
 
 struct OptimizerPlan {
-  std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2), Lion: optimizer_kinds.h
+  std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2), Lion, Muon: optimizer_kinds.h
   double lr = 1e-3;
+  double momentum = 0.95;  // of Muon's matrices
+  double adamw_rate = 1;   // the rate of what Muon leaves to AdamW, over that of its matrices
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;

@@ -15,6 +15,11 @@ SEEKSIM_BUG(stale_publish,
             "replicas_equal")
 SEEKSIM_BUG(overlapping_shards, "the second shard begins a block early (stages 1 to 3)", "partition")
 SEEKSIM_BUG(gap_in_shards, "the second shard begins an element late (stages 1 and 2)", "partition")
+SEEKSIM_BUG(muon_cuts_matrices,
+            "shards end inside of matrices, and each owner orthogonalises the part that it has (Muon, stages 1 to 3)",
+            "partition")
+SEEKSIM_BUG(muon_each_micro_batch,
+            "Muon's momentum advances with each micro-batch of a step, not once a step (Muon, stage 3)", "golden")
 SEEKSIM_BUG(swapped_buckets, "rank 1 reduces two buckets of equal size in the other order (stage 1)",
             "collectives_match")
 SEEKSIM_BUG(wrong_count, "rank 1 brings an element less to the all-reduce (stage 0) or publish (1 and 2)",

@@ -135,6 +135,7 @@ kernels::OptimizerStep optimizer_constants(Mutant mutant, kernels::OptimizerStep
 bool replaces_update(Mutant mutant, kernels::OptimizerRule rule) {
   if (rule == kernels::OptimizerRule::lion)
     return mutant == Mutant::lion_signs_new_moment || mutant == Mutant::lion_moves_by_value;
+  if (rule == kernels::OptimizerRule::given) return false;
   return mutant == Mutant::epsilon_inside_root || mutant == Mutant::epsilon_before_correction ||
          mutant == Mutant::decay_after_update || mutant == Mutant::update_by_old_moment;
 }

@@ -32,6 +32,17 @@ SEEKSIM_MUTANT(second_moment_forgets, "optimizer", "gpt2", "v is the last gradie
 SEEKSIM_MUTANT(lion_signs_new_moment, "optimizer", "lion", "Lion's sign is taken after its moment was renewed",
                "contract")
 SEEKSIM_MUTANT(lion_moves_by_value, "optimizer", "lion", "Lion's sign is left out", "contract")
+SEEKSIM_MUTANT(muon_without_look_ahead, "optimizer", "muon",
+               "Muon orthogonalises its momentum, without Nesterov's look ahead", "contract")
+SEEKSIM_MUTANT(muon_moves_by_momentum, "optimizer", "muon", "Muon's Newton-Schulz iteration is left out", "contract")
+SEEKSIM_MUTANT(muon_one_round_less, "optimizer", "muon", "Muon's iteration ends after four rounds", "contract")
+SEEKSIM_MUTANT(muon_scale_turned, "optimizer", "muon",
+               "Muon scales by inputs over outputs, as where GPT-2's transposed weights are taken for a layer's",
+               "contract")
+SEEKSIM_MUTANT(muon_clips_update, "optimizer", "muon",
+               "Muon's clipping factor is applied to the orthogonal update, not to the gradient", "DS #7776")
+SEEKSIM_MUTANT(muon_decays_by_scaled_rate, "optimizer", "muon", "Muon's decay uses the rate that the shape has scaled",
+               "contract")
 SEEKSIM_MUTANT(optimizer_holds_other_tensors, "bug", "gpt2", "the optimizer updates tensors that nobody uses", "1.22")
 SEEKSIM_MUTANT(adam_counts_skipped, "commit", "fp16", "Adam's t goes on in a step that is skipped", "2.12")
 // ---- clipping and the norm

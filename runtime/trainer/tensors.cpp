@@ -28,13 +28,12 @@ ModelPart part_of(const Rank& rank, const TrainPlan& plan, const Seats& seats) {
 
 Tensors::Tensors(Workbench& bench, const Seats& seats)
     : bench_(bench),
-      parameters_(bench.definition().model, bench.definition().optimizer.decay_all,
-                  part_of(bench.rank, bench.plan, seats)) {}
+      parameters_(bench.definition().model, bench.definition().optimizer, part_of(bench.rank, bench.plan, seats)) {}
 
 const Parameters& Tensors::whole() const {
   if (bench_.alone()) return parameters_;
   const Definition& d = bench_.definition();
-  if (!whole_) whole_ = std::make_unique<const Parameters>(d.model, d.optimizer.decay_all);
+  if (!whole_) whole_ = std::make_unique<const Parameters>(d.model, d.optimizer);
   return *whole_;
 }
 

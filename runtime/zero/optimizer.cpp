@@ -19,11 +19,15 @@ using kernels::Vec;
 
 namespace {
 
-// Pieces of at most `limit` elements.
+// Pieces of at most `limit` elements, but for matrices that are taken as wholes.
 std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces, Index limit) {
   if (limit <= 0) return pieces;
   std::vector<ParameterPiece> cut;
   for (const ParameterPiece& piece : pieces) {
+    if (!piece.parameter->matrices.empty()) {
+      cut.push_back(piece);
+      continue;
+    }
     for (Index at = 0; at < piece.size; at += limit) {
       cut.push_back({piece.parameter, piece.first + at, std::min(limit, piece.size - at)});
     }
@@ -43,6 +47,7 @@ Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<Para
       space_(space) {
   for (const ParameterPiece& piece : pieces_) size_ += piece.size;
   make_moments();
+  if (OrthogonalUpdate::wants(pieces_)) orthogonal_.emplace(device, pieces_, space);
   // Now: a step of the optimizer is past the commit point, where nothing may fail any more.
   if (rounds) stagnation_ = device.allocate_in(space, sizeof(Stagnation), MemoryTag::scratch, "stagnation");
 }
@@ -104,6 +109,8 @@ kernels::OptimizerStep Optimizer::next_constants(float grad_factor, double lr) {
   }
   constants.grad_factor = grad_factor;
   constants.decoupled = kind_.decoupled;
+  if (orthogonal_) orthogonal_->begin_step(plan_.momentum, grad_factor, constants.lr);
+  if (kind_.takes_matrices) constants.lr = static_cast<float>(lr * plan_.adamw_rate);
   return constants;
 }
 
@@ -124,7 +131,14 @@ void launch_piece(Launcher& launch, const char* name, const kernels::OptimizerSt
   const Cost cost = memory_cost((3 + 2 * moments) * compute.n, 2);
   // The views of a launch are those that it touches: no second moment where there is none.
   const auto enqueue = [&](auto kernel, auto parameters, auto... rest) {
-    if (moments == 2) {
+    if (moments == 0) {
+      launch(
+          name, SEEKSIM_SITE, cost,
+          [kernel](Lane lane, Vec<const G> grad, auto param, auto... more) {
+            kernel(lane, grad, param, Vec<float>{}, Vec<float>{}, more...);
+          },
+          gradients, parameters, rest...);
+    } else if (moments == 2) {
       launch(
           name, SEEKSIM_SITE, cost,
           [kernel](Lane lane, Vec<const G> grad, auto param, Vec<float> first, Vec<float> second, auto... more) {
@@ -184,25 +198,49 @@ void Optimizer::update(Launcher& launch, const kernels::OptimizerStep& constants
     const Index lo = std::max(begin, at), n = std::min(begin + p.size, at + spaces.compute.n) - lo;
     begin += p.size;
     if (n <= 0) continue;
+    SEEKSIM_CHECK(p.parameter->matrices.empty() || n == p.size, "%s: %lld of %lld elements at a time",
+                  p.parameter->name, static_cast<long long>(n), static_cast<long long>(p.size));
     const kernels::OptimizerStep here =
         optimizer_constants(mutant_, constants, static_cast<float>(plan_.weight_decay), p.parameter->decays, steps_);
-    const VecView<float> masters = has_masters ? spaces.masters.part(lo - at, n) : VecView<float>{};
-    const VecView<float> m = spaces.first.part(lo - at, n);
-    const VecView<float> v = has_second() ? spaces.second.part(lo - at, n) : VecView<float>{};
-    const VecView<Stagnation> counts = has_masters ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
-    const AnyVec compute = spaces.compute.part(lo - at, n), gradients = spaces.gradients.part(lo - at, n);
-    with_float_type(compute.type, [&](auto like) {
+    OptimizerSpaces own{has_masters ? spaces.masters.part(lo - at, n) : VecView<float>{},
+                        spaces.compute.part(lo - at, n), spaces.gradients.part(lo - at, n),
+                        spaces.first.part(lo - at, n),
+                        has_second() ? spaces.second.part(lo - at, n) : VecView<float>{}};
+    update_piece(launch, here, {p.parameter, p.first + lo - (begin - p.size), n}, own);
+    if (updated) updated(lo, n);
+  }
+}
+
+void Optimizer::update_piece(Launcher& launch, const kernels::OptimizerStep& here, const ParameterPiece& piece,
+                             const OptimizerSpaces& spaces) {
+  const VecView<Stagnation> counts =
+      spaces.masters.buffer != nullptr ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
+  const auto apply = [&](const kernels::OptimizerStep& step, const OptimizerSpaces& s) {
+    with_float_type(s.compute.type, [&](auto like) {
       using T = decltype(like);
-      const VecView<T> to = compute.as<T>();
-      if (gradients.type == ElementType::f32) {
-        launch_piece<T, float>(launch, p.parameter->name, here, masters, to, gradients.as<const float>(), m, v, counts,
-                               mutant_);
+      const VecView<T> to = s.compute.as<T>();
+      const char* const name = piece.parameter->name;
+      if (s.gradients.type == ElementType::f32) {
+        launch_piece<T, float>(launch, name, step, s.masters, to, s.gradients.as<const float>(), s.first, s.second,
+                               counts, mutant_);
       } else {
-        launch_piece<T, T>(launch, p.parameter->name, here, masters, to, gradients.as<const T>(), m, v, counts,
+        launch_piece<T, T>(launch, name, step, s.masters, to, s.gradients.as<const T>(), s.first, s.second, counts,
                            mutant_);
       }
     });
-    if (updated) updated(lo, n);
+  };
+  if (piece.parameter->matrices.empty()) return apply(here, spaces);
+  for (const Matrix& matrix : piece.parameter->matrices) {
+    orthogonal_->make(launch, piece, matrix, spaces.gradients, spaces.first);
+    orthogonal_->for_each_part(piece, matrix, [&](Index at, VecView<float> direction) {
+      const bool has_masters = spaces.masters.buffer != nullptr;
+      OptimizerSpaces part{has_masters ? spaces.masters.part(at, direction.n) : VecView<float>{},
+                           spaces.compute.part(at, direction.n),
+                           direction,
+                           {},
+                           {}};
+      apply(orthogonal_->step_of(matrix, here.weight_decay), part);
+    });
   }
 }
 

@@ -1,7 +1,9 @@
-// AdamW, Adam with L2, or Lion over a shard of the flat space: moments, step count and the host's constants of a step.
+// AdamW, Adam with L2, Lion or Muon over a shard of the flat space: moments, step count and the host's constants of a
+// step. Muon's matrices are updated in orthogonal_update.h.
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "kernels/optimizer.h"
 #include "runtime/launch/any_vec.h"
@@ -10,6 +12,7 @@
 #include "runtime/plan/optimizer_kinds.h"
 #include "runtime/plan/plan.h"
 #include "runtime/seams/seams.h"
+#include "runtime/zero/orthogonal_update.h"
 
 namespace seeksim::runtime {
 
@@ -30,9 +33,18 @@ class Optimizer {
             MemoryTag tag, Space space, bool rounds);
 
   // A mistake in what a step of it is (rules/mutants.h).
-  void plant(Mutant mutant) { mutant_ = mutant; }
+  void plant(Mutant mutant) {
+    mutant_ = mutant;
+    if (orthogonal_) orthogonal_->plant(mutant);
+  }
+  // A planted bug: Muon's momentum advances so often in a step.
+  void advance_momentum(int times) {
+    if (orthogonal_) orthogonal_->advance_momentum(times);
+  }
   // Zeroes the moments.
   void reset(Launcher& launch);
+  // Whether state has to be in memory matrix by matrix, so that no part of it may be cut at will.
+  bool takes_matrices() const { return orthogonal_.has_value(); }
   // Elements [at, at + n) of the shard are updated when what is enqueued now is done.
   using Updated = std::function<void(Index at, Index n)>;
   // Applies one step to the shard. grad_factor: one over the loss scale, times the clip coefficient.
@@ -61,6 +73,8 @@ class Optimizer {
 
  private:
   kernels::OptimizerStep next_constants(float grad_factor, double lr);
+  void update_piece(Launcher& launch, const kernels::OptimizerStep& here, const ParameterPiece& piece,
+                    const OptimizerSpaces& spaces);
   void count_anew(Launcher& launch);
 
   Device& device_;
@@ -72,6 +86,7 @@ class Optimizer {
   Index size_ = 0;
   BufferPtr m_, v_;
   BufferPtr stagnation_;
+  std::optional<OrthogonalUpdate> orthogonal_;  // where there are matrices to be taken as wholes
   Mutant mutant_{};
   std::int64_t steps_ = 0;
   // beta^t by repeated multiplication: the same bits whether a run was interrupted or not, and no pow.

@@ -16,8 +16,8 @@ Replica::Replica(Rank& rank, const TrainPlan& plan, const Parameters& own) : ran
   const ParallelPlan& parallel = plan.layout.parallel;
   Index at = 0;
   for (int stage = 0; stage < parallel.pipeline; ++stage) {
-    stages_.push_back(std::make_unique<const Parameters>(d.model, d.optimizer.decay_all,
-                                                         model_part(d.model, parallel, stage, own.part().way)));
+    stages_.push_back(
+        std::make_unique<const Parameters>(d.model, d.optimizer, model_part(d.model, parallel, stage, own.part().way)));
     for (int way = 0; way < parallel.ways(); ++way) {
       Part part;
       part.at = at;

@@ -87,6 +87,10 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
                           swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer), home_,
                           is_16_bit(precision.compute) && !precision.master_weights);
   state.optimizer->plant(plan_.bug.mutant);
+  if (plan_.bug.is(Bug::muon_each_micro_batch) && zero.stage == 3) {
+    const Index samples = plan_.definition.global_batch / partition.members(), each = plan_.layout.micro_batch;
+    state.optimizer->advance_momentum(int((samples + each - 1) / each));
+  }
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
     own_space(state, kind_of(plan_.definition.optimizer).moments() * std::max<Index>(others, 1), ElementType::f32,
@@ -218,7 +222,9 @@ void ShardKeeper::prepare_step() {
 
 // Elements that the optimizer updates at a time where it leaves no other copy of them in memory.
 Index ShardKeeper::window_of_parameters() const {
-  return std::max<Index>(std::min<Index>(plan_.layout.offload.parameters.buffer_elements, own_->shard.size), 1);
+  const bool whole = own_->optimizer->takes_matrices();  // no window may end inside of one
+  const Index most = whole ? own_->shard.size : plan_.layout.offload.parameters.buffer_elements;
+  return std::max<Index>(std::min<Index>(most, own_->shard.size), 1);
 }
 
 void ShardKeeper::hold_gradients(Launcher& launch) {

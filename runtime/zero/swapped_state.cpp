@@ -22,7 +22,9 @@ SwappedState::SwappedState(Rank& rank, const TrainPlan& plan, const std::string&
       io_(rank, plan),
       weights_(weights),
       elements_(elements),
-      piece_elements_(std::max<Index>(std::min<Index>(plan.layout.zero.sub_group_elements, elements), 1)) {
+      // An optimizer that takes matrices as wholes gets the shard in one piece: bounds between would be inside of them.
+      piece_elements_(std::max<Index>(
+          kind_.takes_matrices ? elements : std::min<Index>(plan.layout.zero.sub_group_elements, elements), 1)) {
   const std::string of_rank = plan.bug.is(Bug::swap_files_shared) ? "" : "/rank" + std::to_string(rank.id);
   const std::string folder = plan.layout.offload.optimizer.nvme_path + of_rank + '/';
   for (std::size_t kind = 0; kind < kinds(); ++kind) {

@@ -330,6 +330,48 @@ void lion(runtime::DeviceMemory& device) {
   }
 }
 
+// A matrix of 24 x 60: its direction, its norm, one round of the iteration, and the step.
+template <class T>
+void muon(runtime::DeviceMemory& device) {
+  for (const float decay : {0.0f, 0.1f}) {
+    const Index rows = 24, cols = 60, n = rows * cols;
+    kernels::OptimizerStep step;
+    step.rule = kernels::OptimizerRule::given;
+    step.lr = 1e-2f;
+    step.weight_decay = decay;
+    step.grad_factor = 1.3f;
+    Problem p(device);
+    for (int state = 0; state < 3; ++state) p.random<float>(n);
+    p.random<T>(n);
+    p.room<float>(n);
+    for (int square = 0; square < 2; ++square) p.room<float>(rows * rows);
+    p.room<float>(2);
+    p.room<float>(1);
+    p.array(std::vector<kernels::Stagnation>(1));
+    p.compare("Muon", [&](Lane lane, const Problem::Arrays& a) {
+      using kernels::Trans;
+      const Vec<float> x = a.vec<float>(0), master = a.vec<float>(2);
+      kernels::muon_direction(lane, kernels::MuonStep{.factor = 0.7f}, a.vec<float>(1), x);
+      kernels::norm2_of_slabs<float>(lane, x, n, a.vec<float>(7), a.vec<float>(8));
+      kernels::scale_to_norm(lane, a.vec<const float>(8), kernels::kMuonLeast, x);
+      const auto m = a.mat<const float>(0, rows, cols);
+      kernels::gemm<float>(lane, Trans::no, Trans::yes, m, m, a.mat<float>(5, rows, rows));
+      const auto gram = a.mat<const float>(5, rows, rows);
+      kernels::gemm<float>(lane, Trans::no, Trans::no, gram, gram, a.mat<float>(6, rows, rows));
+      kernels::weighted_sum(lane, kernels::kMuonB, a.vec<const float>(5), kernels::kMuonC, a.vec<float>(6));
+      kernels::gemm<float>(lane, Trans::no, Trans::no, a.mat<const float>(6, rows, rows), m,
+                           a.mat<float>(4, rows, cols));
+      kernels::weighted_sum(lane, kernels::kMuonA, x, 1, a.vec<float>(4));
+      kernels::optimize(lane, step, a.vec<const float>(4), master, {}, {});
+      if constexpr (is_half<T>) {
+        kernels::optimize_copying<T>(lane, step, a.vec<const float>(4), master, {}, {}, a.vec<T>(3));
+        kernels::optimize_rounding<T>(lane, step, a.vec<const float>(4), a.vec<T>(3), {}, {},
+                                      a.vec<kernels::Stagnation>(9));
+      }
+    });
+  }
+}
+
 template <class T>
 void optimizers(runtime::DeviceMemory& device) {
   for (const float decay : {0.0f, 0.1f}) {
@@ -433,6 +475,7 @@ const Kernels kKernels[] = {SEEKSIM_OF_ALL_TYPES(products),
                             SEEKSIM_OF_ALL_TYPES(sums_and_counts),
                             SEEKSIM_OF_ALL_TYPES(optimizers),
                             SEEKSIM_OF_ALL_TYPES(lion),
+                            SEEKSIM_OF_ALL_TYPES(muon),
                             {"sums_of_ways", sums_of_ways},
                             {"the_rest", the_rest}};
 #undef SEEKSIM_OF_ALL_TYPES

@@ -39,9 +39,15 @@ const Keys<Scenario>& optimizer_params_keys() {
   static const Keys<Scenario> keys = {
       {"lr", by_hand, number().least(0).standard(0.001), kBits, "Learning rate."},
       {"betas", by_hand, list(number().least(0).below(1)).entries(2, 2).standard(Json::array({0.9, 0.999})), kBits,
-       "Decay rates of the two moments; of Lion's update, and of its one moment."},
+       "Decay rates of the two moments; of Lion's update, and of its one moment. Muon: 0.9 and 0.95."},
       {"eps", by_hand, number().least(0).standard(1e-08), kBits,
        "Added to the root of the second moment; not with Lion."},
+      {"momentum", by_hand, number().least(0).below(1).standard(0.95), kBits, "Muon: of its matrices."},
+      {"muon_lr", by_hand, number().least(0), kBits, "Muon: the rate of its matrices (default: lr; without one 0.02)."},
+      {"adam_lr", by_hand, number().least(0), kBits,
+       "Muon: the rate of what is left to AdamW (default: lr; without one 0.0003)."},
+      {"ns_method", by_hand, choice({"standard", "gram"}).standard("standard"), kNoBit, "Muon: only \"standard\"."},
+      {"per_head_muon", by_hand, flag().standard(false), kNoBit, "Muon: only false."},
       {"weight_decay", by_hand, number().least(0).standard(0), kBits,
        "Decoupled decay (0.01 by default with torch_adam, as torch has it)."},
       {"bias_correction", by_hand, flag().standard(true), kBits,
@@ -61,7 +67,7 @@ const Keys<Scenario>& optimizer_params_keys() {
 
 const Keys<Scenario>& optimizer_keys() {
   static const Keys<Scenario> keys = {
-      {"type", by_hand, text().required(), kBits, "AdamW, Adam or Lion."},
+      {"type", by_hand, text().required(), kBits, "AdamW, Adam, Lion or Muon."},
       {"legacy_fusion", by_hand, flag(), kNoBit, "No effect here."},
       {"params", by_hand, optimizer_params_keys().shape(), kBits, "The optimizer's numbers."},
   };
@@ -100,8 +106,8 @@ const Keys<Scenario>& deepspeed_keys() {
       {"gradient_accumulation_steps", by_hand, integer().or_null(), kNoBit,
        "Micro-batches a rank adds up before a step."},
       {"optimizer", by_hand, optimizer_keys().shape(), kBits,
-       "AdamW (decoupled decay); Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false; or Lion "
-       "(one moment)."},
+       "AdamW (decoupled decay); Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false; Lion (one "
+       "moment); or Muon, which takes the matrices of layers as wholes."},
       {"scheduler", by_hand, scheduler_keys().shape(), kBits,
        "The learning rate over the steps. Without one it is constant."},
       {"gradient_clipping", by_hand, number().least(0).standard(1), kBits,

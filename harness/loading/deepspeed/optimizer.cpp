@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "harness/loading/deepspeed/not_built.h"
 #include "runtime/plan/optimizer_kinds.h"
@@ -50,6 +51,76 @@ void read_lion(const Reader& params, Scenario& scenario) {
   if (!params.has("betas"))
     scenario.notes.push_back(
         "optimizer Lion: betas are 0.9 and 0.999, as DeepSpeed has it; the paper's are 0.9 and 0.99");
+}
+
+constexpr const char* kOfMuon[] = {"momentum", "muon_lr", "adam_lr", "ns_method", "per_head_muon"};
+
+void refuse_foreign_to_muon(const Reader& params) {
+  if (params.value() == nullptr) return;
+  for (const auto& [key, value] : params.value()->items()) {
+    bool known = std::ranges::find(kOfMuon, key) != std::end(kOfMuon);
+    for (const char* own : {"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "set_grad_none",
+                            "fp32_optimizer_states", "max_grad_norm"})
+      known = known || key == own;
+    if (!known)
+      params.problem(key.c_str(), "Muon has no such parameter here",
+                     "It takes lr, muon_lr, adam_lr, momentum, betas, eps and weight_decay.");
+  }
+  if (!params.flag("adam_w_mode", true))
+    params.problem("adam_w_mode", fmt::format("{}: false with Muon", kNotBuilt), "Decay is decoupled: remove it.");
+  if (params.flag("per_head_muon", false))
+    params.problem("per_head_muon", fmt::format("{}: true", kNotBuilt), "A matrix is taken as a whole: remove it.");
+  if (params.text("ns_method", "standard") != "standard")
+    params.problem("ns_method", fmt::format("{}: {}", kNotBuilt, in_quotes(params.text("ns_method"))),
+                   "Use \"standard\", which gives the same polynomial.");
+}
+
+// Two rates: DeepSpeed's WarmupLR and WarmupDecayLR write one into both groups, and its WarmupCosineLR scales each.
+void read_muon_rates(const Reader& section, const Reader& params, Scenario& scenario) {
+  constexpr double kMuonRate = 0.02, kAdamRate = 3e-4;  // DeepSpeed 0.19.8's defaults
+  runtime::OptimizerPlan& plan = scenario.train.definition.optimizer;
+  const bool shared = params.has("lr");
+  plan.lr = params.number("muon_lr", shared ? params.number("lr", kMuonRate) : kMuonRate);
+  const double adam = params.number("adam_lr", shared ? params.number("lr", kAdamRate) : kAdamRate);
+  const std::string schedule = section.has("scheduler") ? section.child("scheduler").text("type") : "";
+  const bool overwrites = !schedule.empty() && schedule != "WarmupCosineLR";
+  for (const char* key : {"muon_lr", "adam_lr"}) {
+    if (overwrites && params.has(key))
+      params.problem(key, fmt::format("DeepSpeed's {} writes one rate over both", schedule),
+                     "Use lr alone, WarmupCosineLR, or no scheduler.");
+  }
+  if (plan.lr <= 0 && adam > 0)
+    params.problem(params.has("muon_lr") ? "muon_lr" : "lr", "a rate of 0 for matrices, and another for the rest",
+                   "Give muon_lr more than 0, or freeze the matrices.");
+  plan.adamw_rate = overwrites || plan.lr <= 0 ? 1 : adam / plan.lr;
+}
+
+// A matrix of a layer by Muon, and the rest by AdamW, with DeepSpeed's defaults.
+void read_muon(const Reader& section, const Reader& params, Scenario& scenario) {
+  runtime::OptimizerPlan& plan = scenario.train.definition.optimizer;
+  plan.type = "Muon";
+  refuse_foreign_to_muon(params);
+  read_muon_rates(section, params, scenario);
+  plan.momentum = params.number("momentum", 0.95);
+  plan.eps = params.number("eps", 1e-10);
+  plan.weight_decay = params.number("weight_decay", 0);
+  if (!params.has("betas")) plan.betas = {0.9, 0.95};
+  scenario.notes.push_back(
+      "optimizer Muon: the iteration runs in fp32, and a shard ends between matrices (docs/muon.md)");
+}
+
+void refuse_muon_keys(const Reader& params) {
+  for (const char* key : kOfMuon) {
+    if (params.has(key)) params.problem(key, "only Muon has it", "Remove it, or use type Muon.");
+  }
+}
+
+// The number that gives this rate when it is read again.
+double adam_lr(const runtime::OptimizerPlan& plan) {
+  const double product = plan.lr * plan.adamw_rate;
+  for (const double near : {std::nextafter(product, 0.0), std::nextafter(product, 2 * product)})
+    if (product / plan.lr != plan.adamw_rate && near / plan.lr == plan.adamw_rate) return near;
+  return product;
 }
 
 // What only another schedule takes. seeksim reads past it, unless it is to be strict.
@@ -111,10 +182,10 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   const std::string type = optimizer.text("type", "AdamW");
   const bool is_adam = lower(type) == "adam";
   if (!is_built_optimizer(type)) {
-    const std::string near = closest(type, {"AdamW", "Adam", "Lion"}), why = why_no(type);
+    const std::string near = closest(type, {"AdamW", "Adam", "Lion", "Muon"}), why = why_no(type);
     optimizer.problem("type",
                       fmt::format("{}: optimizer {}{}{}", kNotBuilt, in_quotes(type), why.empty() ? "" : ": ", why),
-                      near.empty() ? "Use AdamW, Adam or Lion." : fmt::format("Did you mean \"{}\"?", near));
+                      near.empty() ? "Use AdamW, Adam, Lion or Muon." : fmt::format("Did you mean \"{}\"?", near));
     return;
   }
   if (params.has("max_grad_norm")) {
@@ -131,6 +202,8 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   }
   say_idle_params(params, scenario);
   if (lower(type) == "lion") read_lion(params, scenario);
+  const bool is_muon = lower(type) == "muon";
+  if (!is_muon) refuse_muon_keys(params);
   // DeepSpeed's "Adam" is AdamW unless "adam_w_mode" is false.
   if (is_adam && !params.flag("adam_w_mode", true)) plan.type = "Adam";
   if (is_adam && plan.type == "AdamW" && !params.has("adam_w_mode")) {
@@ -145,6 +218,7 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   plan.eps = params.number("eps", 1e-8);
   const bool torch_adamw = params.flag("torch_adam", false) && plan.type == "AdamW";
   plan.weight_decay = params.number("weight_decay", torch_adamw ? 0.01 : 0.0);
+  if (is_muon) read_muon(section, params, scenario);
   const Json* betas = params.find("betas");
   if (betas && betas->is_array() && betas->size() == 2 && (*betas)[0].is_number() && (*betas)[1].is_number()) {
     plan.betas = {(*betas)[0].get<double>(), (*betas)[1].get<double>()};
@@ -197,6 +271,10 @@ Json optimizer_json(const runtime::OptimizerPlan& plan) {
                  {"eps", plan.eps},
                  {"weight_decay", plan.weight_decay}};
   if (plan.type == "Lion") params.erase("eps");
+  if (plan.type == "Muon") {
+    params["momentum"] = plan.momentum;
+    if (plan.adamw_rate != 1) params["adam_lr"] = adam_lr(plan);
+  }
   if (!plan.bias_correction) params["bias_correction"] = false;
   if (plan.type == "Adam") params["adam_w_mode"] = false;
   return {{"type", plan.type}, {"params", std::move(params)}};

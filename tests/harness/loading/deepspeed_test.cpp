@@ -131,6 +131,65 @@ TEST(Optimizer, LionTakesNoParameterOfAdams) {
   }
 }
 
+TEST(Optimizer, MuonHasDeepSpeedsDefaultsAndTwoRates) {
+  const auto plan = [](const std::string& params, const std::string& more = "") {
+    return loaded(R"({"train_batch_size": 8, "optimizer": {"type": "muon", "params": {)" + params + "}}" + more + "}")
+        .train.definition.optimizer;
+  };
+  const runtime::OptimizerPlan plain = plan("");
+  EXPECT_EQ(plain.type, "Muon");
+  EXPECT_EQ(plain.lr, 0.02);
+  EXPECT_DOUBLE_EQ(plain.lr * plain.adamw_rate, 3e-4);
+  EXPECT_EQ(plain.momentum, 0.95);
+  EXPECT_EQ(plain.betas[0], 0.9);
+  EXPECT_EQ(plain.betas[1], 0.95);
+  EXPECT_EQ(plain.eps, 1e-10);
+  EXPECT_EQ(plain.weight_decay, 0);
+  const runtime::OptimizerPlan shared = plan(R"("lr": 0.01, "betas": [0.8, 0.9], "momentum": 0.9)");
+  EXPECT_EQ(shared.lr, 0.01);
+  EXPECT_EQ(shared.adamw_rate, 1);
+  EXPECT_EQ(shared.momentum, 0.9);
+  EXPECT_EQ(shared.betas[0], 0.8);
+  const runtime::OptimizerPlan two = plan(R"("lr": 0.01, "muon_lr": 0.04, "adam_lr": 0.001)");
+  EXPECT_EQ(two.lr, 0.04);
+  EXPECT_DOUBLE_EQ(two.adamw_rate, 0.025);
+  const std::string warms = R"(, "scheduler": {"type": "WarmupLR"})";
+  EXPECT_EQ(plan("", warms).adamw_rate, 1) << "DeepSpeed's WarmupLR writes one rate over both";
+  const std::string cosine = R"(, "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 9}})";
+  EXPECT_DOUBLE_EQ(plan(R"("muon_lr": 0.04, "adam_lr": 0.001)", cosine).adamw_rate, 0.025);
+}
+
+TEST(Optimizer, MuonIsReadAgainAsItIsWritten) {
+  for (const char* rates :
+       {R"("muon_lr": 0.02, "adam_lr": 3e-3)", R"("lr": 0.3, "adam_lr": 0.1)", R"("muon_lr": 0.07)"}) {
+    const Scenario given = loaded(R"({"train_batch_size": 8, "optimizer": {"type": "Muon", "params": {)" +
+                                  std::string(rates) + R"(, "momentum": 0.8}}})");
+    const Scenario again = loaded(to_json(given).at("deepspeed").dump());
+    const runtime::OptimizerPlan &o = given.train.definition.optimizer, &p = again.train.definition.optimizer;
+    EXPECT_EQ(o.type, p.type);
+    EXPECT_EQ(o.lr, p.lr) << rates;
+    EXPECT_EQ(o.adamw_rate, p.adamw_rate) << rates;
+    EXPECT_EQ(o.momentum, p.momentum);
+    EXPECT_EQ(o.eps, p.eps);
+  }
+}
+
+TEST(Optimizer, MuonSaysWhatItDoesNotTake) {
+  const auto of = [](const std::string& type, const std::string& params, const std::string& more = "") {
+    return problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": ")" + type + R"(", "params": {)" + params +
+                            "}}" + more + "}"));
+  };
+  EXPECT_NE(of("Muon", R"("bias_correction": true)").find("Muon has no such parameter here"), std::string::npos);
+  EXPECT_NE(of("Muon", R"("ns_method": "gram")").find("\"gram\""), std::string::npos);
+  EXPECT_NE(of("Muon", R"("per_head_muon": true)").find("Not supported: true"), std::string::npos);
+  EXPECT_NE(of("Muon", R"("adam_w_mode": false)").find("false with Muon"), std::string::npos);
+  EXPECT_NE(of("Muon", R"("muon_lr": 0, "adam_lr": 0.1)").find("a rate of 0 for matrices"), std::string::npos);
+  EXPECT_NE(of("Muon", R"("adam_lr": 0.1)", R"(, "scheduler": {"type": "WarmupLR"})").find("writes one rate over both"),
+            std::string::npos);
+  for (const char* key : {"momentum", "muon_lr", "adam_lr"})
+    EXPECT_NE(of("AdamW", '"' + std::string(key) + R"(": 0.1)").find("only Muon has it"), std::string::npos) << key;
+}
+
 TEST(Optimizer, OthersAreRefusedByName) {
   EXPECT_NE(problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": "Lamb"}})"))
                 .find("Not supported: optimizer \"Lamb\""),

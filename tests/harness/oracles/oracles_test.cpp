@@ -111,6 +111,25 @@ TEST(Oracles, EachPlantedBugTurnsItsCheckRed) {
   }
 }
 
+// Shards of uneven sizes: between matrices, and no larger than that takes.
+TEST(Oracles, WithMuonShardsInsideOfMatricesAndTooMuchStateAreSeen) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    const auto with_muon = [&](Bug bug) {
+      Scenario scenario = scenario_at(stage, bug);
+      scenario.train.definition.optimizer.type = "Muon";
+      return scenario;
+    };
+    for (const char* check : {"partition", "memory_formula", "traffic_formula"})
+      EXPECT_TRUE(judged(check, with_muon(Bug::none)).ok)
+          << check << " at stage " << stage << ": " << judged(check, with_muon(Bug::none)).detail;
+    const CheckResult cut = judged("partition", with_muon(Bug::muon_cuts_matrices));
+    EXPECT_FALSE(cut.ok) << "stage " << stage;
+    EXPECT_NE(cut.detail.find("cuts a matrix of "), std::string::npos) << cut.detail;
+    EXPECT_FALSE(judged("memory_formula", with_muon(Bug::muon_cuts_matrices)).ok) << "stage " << stage;
+    EXPECT_FALSE(judged("memory_formula", with_muon(Bug::full_optimizer_state)).ok) << "stage " << stage;
+  }
+}
+
 // The run heeds another setting than it was given: its bits are right all the same.
 CheckResult judged_as(const char* check, const Scenario& given, const Scenario& heeded) {
   const RunRecord run = Simulation(heeded, {}).run();

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/files/safetensors.h"
+#include "runtime/rules/mutants.h"
 #include "tests/support/plans.h"
 
 namespace seeksim::test {
@@ -153,6 +154,68 @@ TEST(PyTorchLlama, AnotherThetaOrEpsilonIsSeen) {
   eps.plan.definition.model.norm_eps = 1e-6;
   EXPECT_GT(worst_gradient(theta), 10 * kGradientTolerance);
   EXPECT_GT(worst_gradient(eps), 10 * kGradientTolerance);
+}
+
+// ---- Muon ----------------------------------------------------------------------------------------------------------
+
+constexpr double kMuonWeightTolerance = 2e-6;      // absolute; measured: 5e-7
+constexpr double kMuonBf16LossTolerance = 1.5e-5;  // relative: PyTorch's own iteration, in bfloat16; measured: 7e-6
+
+// torch.optim.Muon on the matrices of the same model, and AdamW on the rest (golden/pytorch/train_muon.py).
+Reference load_muon(const std::string& model) {
+  Reference r = load("golden/pytorch/" + model);
+  const std::string folder = "golden/pytorch/muon_" + model;
+  r.expected = nlohmann::json::parse(read_file(folder + "/expected.json"));
+  r.final_weights = load_tensors(folder + "/final.safetensors");
+  r.plan.definition.optimizer.type = "Muon";
+  r.plan.definition.optimizer.momentum = r.expected["momentum"];
+  return r;
+}
+
+double worst_weight(const Reference& r, const Trained& run) {
+  double worst = 0;
+  for (const NamedTensor& tensor : run.weights) {
+    const std::vector<float>& want = r.final_weights.at(tensor.name).values;
+    const std::size_t n = want.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      const bool key = tensor.name.ends_with("c_attn.bias") && i >= n / 3 && i < 2 * n / 3;
+      if (!key) worst = std::max(worst, std::fabs(double(want[i]) - double(tensor.values[i])));
+    }
+  }
+  return worst;
+}
+
+TEST(PyTorchMuon, LossesNormsAndWeightsAgree) {
+  for (const char* model : {"tiny", "tiny_llama"}) {
+    const Reference r = load_muon(model);
+    const auto iterated_in_bf16 =
+        nlohmann::json::parse(read_file(std::string("golden/pytorch/muon_") + model + "/expected_bfloat16.json"));
+    const Trained run = run_alone(r.plan, 0);
+    ASSERT_EQ(run.outcome.ending, Ending::finished) << run.outcome.why;
+    const auto& steps = run.observer.steps.at(0);
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const double loss = r.expected["loss"][i], norm = r.expected["grad_norm"][i];
+      EXPECT_NEAR(steps[i].loss, loss, kLossTolerance * loss) << model << " step " << i + 1;
+      EXPECT_NEAR(steps[i].grad_norm, norm, kLossTolerance * norm) << model << " step " << i + 1;
+      const double rounded = iterated_in_bf16["loss"][i];
+      EXPECT_NEAR(steps[i].loss, rounded, kMuonBf16LossTolerance * rounded) << model << " step " << i + 1;
+    }
+    ASSERT_EQ(r.final_weights.size(), run.weights.size());
+    EXPECT_LE(worst_weight(r, run), kMuonWeightTolerance) << model;
+  }
+}
+
+// Each mistake in it leaves the tolerance.
+TEST(PyTorchMuon, MistakesAreSeen) {
+  for (const char* model : {"tiny", "tiny_llama"}) {
+    for (const Mutant mutant :
+         {Mutant::muon_without_look_ahead, Mutant::muon_moves_by_momentum, Mutant::muon_one_round_less,
+          Mutant::muon_scale_turned, Mutant::muon_decays_by_scaled_rate}) {
+      Reference r = load_muon(model);
+      r.plan.bug.mutant = mutant;
+      EXPECT_GT(worst_weight(r, run_alone(r.plan, 0)), 5 * kMuonWeightTolerance) << model << ' ' << info(mutant).name;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, PyTorchReference,
