@@ -59,14 +59,15 @@ std::string described(const Manifest& m) {
   for (const runtime::CheckpointFile& file : m.files) bytes += file.bytes;
   std::string text = fmt::format(
       "  model     {}, {} layers, width {}, {} heads, context {}, vocabulary {}{}{}\n  written   by {} ranks in epoch "
-      "{}: ZeRO {}, {} stages, {} tensor-parallel ranks{}\n  position  {} samples, {} steps of the optimizer, loss "
+      "{}: ZeRO {}, {} stages, {} tensor-parallel ranks{}{}\n  position  {} samples, {} steps of the optimizer, loss "
       "scale "
       "{}, {} steps skipped\n  run       definition {}, training seed {}, numerics {}\n  files     {}, {} together\n",
       p.family, p.layers, p.width, p.heads, p.context, p.vocab, p.tied ? ", tied" : "",
       p.frozen.empty() ? "" : ", frozen: " + fmt::format("{}", fmt::join(p.frozen, ", ")), m.ranks.size(), s.epoch,
       m.zero_stage, m.pipeline, m.tensor, m.expert > 1 ? fmt::format(", experts over {} ranks", m.expert) : "",
-      s.data_position, s.optimizer_steps, s.scaler.scale, s.skips.skipped, hex(s.definition), s.training_seed,
-      s.contract_version, m.files.size(), size_text(bytes));
+      m.shard_group > 0 ? fmt::format(", shards in groups of {}", m.shard_group) : "", s.data_position,
+      s.optimizer_steps, s.scaler.scale, s.skips.skipped, hex(s.definition), s.training_seed, s.contract_version,
+      m.files.size(), size_text(bytes));
   if (!s.dropped_batches.empty()) text += fmt::format("  dropped   batches {}\n", fmt::join(s.dropped_batches, ", "));
   for (const runtime::CheckpointFile& file : m.files)
     text += fmt::format("            {}  {:>12} bytes  {}\n", file.name, file.bytes, hex(file.digest));

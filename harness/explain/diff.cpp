@@ -15,7 +15,7 @@
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
 #include "kernels/cast.h"
-#include "runtime/layout/shard.h"
+#include "runtime/layout/shard_groups.h"
 
 #include <nlohmann/json.hpp>
 
@@ -101,13 +101,10 @@ void find_step(const Side& a, const Side& b, Difference& difference) {
 SampleRange samples_of(const Scenario& scenario, int rank, int micro_batch) {
   const runtime::Layout& layout = scenario.train.layout;
   if (micro_batch < 0 || !layout.parallel.alone() || rank >= scenario.world.members()) return {};
-  const runtime::Index batch = scenario.train.definition.global_batch;
-  if (layout.zero.stage >= 2) {
-    const runtime::StepCut cut{batch, scenario.world.members(), layout.micro_batch, true};
-    return micro_batch < cut.count() ? cut.samples(micro_batch, rank) : SampleRange{};
-  }
-  const std::vector<SampleRange> all =
-      runtime::micro_batches(runtime::samples_of(batch, scenario.world.members(), rank), layout.micro_batch);
+  const runtime::StepCut cut = runtime::step_cut(scenario.train, scenario.world.members(), rank);
+  const int place = runtime::shard_groups(layout, scenario.world.members()).place_of(rank);
+  if (cut.interleaved) return micro_batch < cut.count() ? cut.samples(micro_batch, place) : SampleRange{};
+  const std::vector<SampleRange> all = runtime::micro_batches(cut.samples(0, place), layout.micro_batch);
   return std::size_t(micro_batch) < all.size() ? all[std::size_t(micro_batch)] : SampleRange{};
 }
 

@@ -5,6 +5,7 @@
 
 #include "runtime/layout/grid.h"
 #include "runtime/layout/seats.h"
+#include "runtime/layout/shard_groups.h"
 
 namespace seeksim::harness {
 
@@ -36,14 +37,11 @@ SampleRange SampleMap::samples(int rank, std::uint32_t epoch, int micro_batch) c
   const std::optional<runtime::GridPlace> place = grid.place(rank);
   if (!place) return {};
   const int group = layout.parallel.expert;  // ranks of an expert group have samples of their own
-  const int sharing = grid.replicas() * group, share = group > 1 ? place->data * group + place->way : place->data;
-  const runtime::Index batch = scenario_.train.definition.global_batch;
-  if (layout.zero.placement().gradients == runtime::Place::sharded) {
-    const runtime::StepCut cut{batch, sharing, std::min<runtime::Index>(layout.micro_batch, batch), true};
-    return micro_batch < cut.count() ? cut.samples(micro_batch, share) : SampleRange{};
-  }
-  const std::vector<SampleRange> all =
-      runtime::micro_batches(runtime::samples_of(batch, sharing, share), layout.micro_batch);
+  const runtime::StepCut cut = runtime::step_cut(scenario_.train, grid.replicas(), place->data);
+  const int in_group = runtime::shard_groups(layout, grid.replicas()).place_of(place->data);
+  const int share = group > 1 ? place->data * group + place->way : in_group;
+  if (cut.interleaved) return micro_batch < cut.count() ? cut.samples_of_rank(micro_batch, share) : SampleRange{};
+  const std::vector<SampleRange> all = runtime::micro_batches(cut.samples_of_rank(0, share), layout.micro_batch);
   return std::size_t(micro_batch) < all.size() ? all[std::size_t(micro_batch)] : SampleRange{};
 }
 

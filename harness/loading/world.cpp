@@ -117,6 +117,10 @@ const Keys<Scenario>& world_keys() {
       {"expert", of_parallel(&ParallelPlan::expert).unless_standard(), integer(1, runtime::ExpertsPlan::kMost), kNoBit,
        "Ranks over which the experts of a layer are divided: neighbours among the ranks that share the batch, whose "
        "number it divides. Dense parameters are on all ranks; rows of tokens go to the ranks of their experts."},
+      {"shard_group", of_parallel(&ParallelPlan::shard_group).unless_standard(), integer(0, kRanksMax), kNoBit,
+       "ZeRO 1 to 3 with replicas (HSDP, MiCS): shards live inside groups of so many neighbours of the ranks that "
+       "share "
+       "the batch, and each group has all of them. 0: one group of all."},
       {"sequence_parallel", of_parallel(&ParallelPlan::sequence_parallel), flag(), kNoBit,
        "Between tensor-parallel parts, norms and dropout run on a way's own tokens (Korthikanti et al. 2022)."},
       {"schedule", in_words(&Scenario::train, &TrainPlan::layout, &Layout::parallel, &ParallelPlan::schedule),

@@ -1,5 +1,5 @@
 // P: trained parameters; F: frozen ones; H: elements of a tied head's use (0 otherwise), whose gradient travels apart;
-// N: ranks.
+// N: ranks among whom ZeRO cuts: of the data axis, or of a shard group.
 #include "harness/oracles/formulas.h"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/segments.h"
+#include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
@@ -33,7 +34,8 @@ struct Sizes {
         P(double(parameters.trainable_size())),
         F(double(parameters.size()) - P),
         H(parameters.shares_head() ? double(parameters.wte().size) : 0),
-        N(scenario.world.ranks() - plan.recovery.spares),
+        groups(groups_of(scenario)),
+        N(groups.size),
         kept(copies_at_most(scenario)),
         stage(plan.layout.zero.stage),
         C(double(runtime::size_of(plan.definition.precision.compute))),
@@ -42,18 +44,19 @@ struct Sizes {
         O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)),
         own(P / N),
         uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices) {
-    for (int rank = 0; uneven && rank < N; ++rank)
-      own = std::max(rank == 0 ? 0 : own, trained_bound(rank + 1) - trained_bound(rank));
+    for (int place = 0; uneven && place < N; ++place)
+      own = std::max(place == 0 ? 0 : own, trained_bound(place + 1) - trained_bound(place));
   }
 
   // Elements of [offset, offset + size) in the share of a rank: an even one, unless shards end between matrices.
   double share(int rank, double offset, double size) const {
     const auto bound = [&](int of) { return offset < P ? trained_bound(of) : P + of * F / N; };  // cut apart
-    return std::max(0.0, std::min(offset + size, bound(rank + 1)) - std::max(offset, bound(rank)));
+    const int place = groups.place_of(rank);
+    return std::max(0.0, std::min(offset + size, bound(place + 1)) - std::max(offset, bound(place)));
   }
-  // Where the shard of a rank begins: rank P/N, or the nearer end of the matrix that this is in, the first of two.
-  double trained_bound(int rank) const {
-    const double even = rank * P / N;
+  // Where a shard begins: at place P/N, or the nearer end of the matrix that this is in, the first of two.
+  double trained_bound(int place) const {
+    const double even = place * P / N;
     for (const ParameterInfo* p : parameters.trainable()) {
       const double begin = double(p->offset), size = double(p->experts > 0 ? p->slab : p->size);
       if (!p->undivided || even <= begin || even >= begin + double(p->size)) continue;
@@ -67,15 +70,25 @@ struct Sizes {
   static double copies_at_most(const Scenario& scenario) {
     const runtime::RecoveryPlan& recovery = scenario.train.recovery;
     if (recovery.policy != runtime::RecoveryPolicy::rebuild_and_redo) return 0;
-    std::vector<int> members(std::size_t(scenario.world.ranks() - recovery.spares));
-    std::iota(members.begin(), members.end(), 0);
+    const runtime::ShardGroups groups = groups_of(scenario);
+    std::vector<int> axis(std::size_t(groups.ranks));
+    std::iota(axis.begin(), axis.end(), 0);
     const auto node_of = [&](int rank) { return rank / scenario.world.ranks_per_node; };
-    return runtime::CopyPlaces(members, node_of, recovery.peer_copies).kept_at_most();
+    int most = 0;
+    for (int group = 0; group < groups.groups(); ++group) {
+      const runtime::CopyPlaces at(groups.members(axis, group), node_of, groups.copies(recovery.peer_copies));
+      most = std::max(most, at.kept_at_most());
+    }
+    return most;
+  }
+  static runtime::ShardGroups groups_of(const Scenario& scenario) {
+    return runtime::shard_groups(scenario.train.layout, scenario.world.ranks() - scenario.train.recovery.spares);
   }
 
   const runtime::TrainPlan& plan;
   Parameters parameters;
   double P, F, H;  // elements: trained, frozen, the tied head's second use
+  runtime::ShardGroups groups;
   int N;
   double kept;
   int stage;
@@ -188,17 +201,14 @@ double checkpoint_bytes(const Sizes& s) {
          s.plan.definition.model.width;
 }
 
-runtime::StepCut cut_of(const Sizes& s) {
-  const Index leaves = s.plan.definition.global_batch;
-  return {leaves, s.N, std::min<Index>(s.plan.layout.micro_batch, leaves), s.stage >= 2};
-}
+runtime::StepCut cut_of(const Sizes& s, int rank = 0) { return runtime::step_cut(s.plan, s.groups.ranks, rank); }
 
 // Subtree roots that a rank sends in a step.
 double roots(const Sizes& s, int rank) {
-  const runtime::StepCut cut = cut_of(s);
+  const runtime::StepCut cut = cut_of(s, rank);
   double count = 0;
   for (int k = 0; k < cut.count(); ++k) {
-    const runtime::SampleRange samples = cut.samples(k, rank);
+    const runtime::SampleRange samples = cut.samples(k, s.groups.place_of(rank));
     count += double(kernels::cover(samples.begin, samples.end, cut.leaves).size());
   }
   return count;
@@ -207,7 +217,7 @@ double roots(const Sizes& s, int rank) {
 template <class Of>
 double most(const Sizes& s, Of of_rank) {
   double largest = 0;
-  for (int rank = 0; rank < s.N; ++rank) largest = std::max(largest, double(of_rank(rank)));
+  for (int rank = 0; rank < s.groups.ranks; ++rank) largest = std::max(largest, double(of_rank(rank)));
   return largest;
 }
 
@@ -334,6 +344,15 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
       most(s, [&](int rank) { return roots(s, rank) * (s.P - s.share(rank, 0, s.P) + s.H - s.share(rank, 0, s.H)); });
   kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
        "roots x (P(N-1)/N + what it does not own of H) a step");
+  if (const int groups = s.groups.groups(); groups > 1) {
+    const double own = most(s, [&](int rank) { return s.share(rank, 0, s.P) + s.share(rank, 0, s.H) + 1; });
+    std::size_t sums = 0;
+    for (int group = 0; group < groups; ++group)
+      sums = std::max(sums, runtime::TreeOwnership{Index(s.plan.definition.global_batch), groups}.nodes(group).size());
+    kind("all_reduce", double(steps) * double(sums + 1) * own * (groups - 1) / groups,
+         double(steps) * double(sums + 1) * (groups + 2),
+         "(roots + 1)(P + H)/N over the others of G groups, (G-1)/G of it a step");
+  }
   if (s.copies() > 0)
     kind("peer_copy", double(steps) * s.copies() * (s.uneven ? s.own : s.P / s.N), double(steps) * s.copies(),
          "P/N a copy and step", s.G);
@@ -394,7 +413,7 @@ double buckets_at_most(const Sizes& s) {
 
 std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
   const Sizes s(scenario);
-  const double each = double(steps) * s.N, micro_steps = cut_of(s).count();
+  const double each = double(steps) * s.groups.ranks, micro_steps = cut_of(s).count();
   std::vector<BudgetLine> lines;
   const auto kind = [&](const char* of, double calls, const char* formula) {
     lines.push_back({of, calls, 0, true, formula});
@@ -405,6 +424,7 @@ std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t step
   }
   kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets_at_most(s),
        "one a rank, (stages 2 and 3) micro-step and bucket, and two buckets side by side hold more than one may");
+  if (s.groups.groups() > 1) kind("all_reduce", 2 * each, "two a rank and step: its shard, and what is beside it");
   if (s.stage < 3) return lines;
   const double uses = double(runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing).size());
   const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch

@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "harness/oracles/compression.h"
 #include "harness/oracles/formulas.h"
@@ -208,14 +209,14 @@ Finding partition(const Evidence& e, const std::string&) {
   if (e.run.agreement.shards.empty()) return blind("nothing is sharded");
   const runtime::Definition& d = e.scenario.train.definition;
   const runtime::ParallelPlan& parallel = e.scenario.train.layout.parallel;
-  // Each part of the model, a stage's of a tensor way, is cut among those who hold it.
-  std::map<std::pair<std::uint32_t, int>, std::vector<const TrueShards*>> worlds;
+  // Each part of the model, a stage's of a tensor way, is cut among those who hold it, or among each shard group.
+  std::map<std::tuple<std::uint32_t, int, int>, std::vector<const TrueShards*>> worlds;
   for (const TrueShards& shards : e.run.agreement.shards)
-    worlds[{shards.told.epoch, shards.told.part}].push_back(&shards);
+    worlds[{shards.told.epoch, shards.told.part, shards.told.group}].push_back(&shards);
   std::size_t whole = 0;
   Index elements = 0;
   for (auto& [world, members] : worlds) {
-    const auto [epoch, part] = world;
+    const auto [epoch, part, group] = world;
     const Parameters parameters(d.model, d.optimizer,
                                 runtime::model_part(d.model, parallel, part / parallel.ways(), part % parallel.ways()));
     // Where a member was lost before its report, there is nothing to judge.
@@ -223,7 +224,7 @@ Finding partition(const Evidence& e, const std::string&) {
     std::sort(members.begin(), members.end(),
               [](const TrueShards* a, const TrueShards* b) { return a->told.position < b->told.position; });
     ++whole;
-    if (epoch == worlds.begin()->first.first) elements += parameters.trainable_size();
+    if (epoch == std::get<0>(worlds.begin()->first) && group == 0) elements += parameters.trainable_size();
     std::vector<std::pair<ShardInfo, int>> own, gradients;
     std::string wrong;
     for (const TrueShards* shards : members) {

@@ -352,6 +352,20 @@ void Collector::compare_copy(std::int64_t step, StepReplicas& replicas, const St
   }
 }
 
+// Owners of the same shard in several groups.
+void Collector::compare_shard(int rank, const runtime::ReplicaRecord& told, StepReplicas& step) {
+  const auto [first, is_first] = step.shards.try_emplace({told.epoch, told.shard}, rank, *told.own);
+  if (is_first) return;
+  ++record_.agreement.replica_comparisons;
+  const auto& [other, theirs] = first->second;
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    if ((*told.own)[i] == theirs[i]) continue;
+    differs(told.step, rank, other,
+            fmt::format("{} of shard {}, which both own", runtime::ReplicaRecord::kOfShard[i], told.shard));
+    return;
+  }
+}
+
 void Collector::replica(int rank, const runtime::ReplicaRecord& told) {
   StepReplicas& step = replicas_[told.step][told.part];
   if (step.first_rank < 0) {
@@ -361,6 +375,7 @@ void Collector::replica(int rank, const runtime::ReplicaRecord& told) {
     compare(rank, told, step);
   }
   if (told.ways > 1) compare_ways(rank, told);
+  if (told.own && told.shard >= 0) compare_shard(rank, told, step);
   if (told.own) {
     step.owners[{told.epoch, rank}] = *told.own;
     for (const auto& [keeper, copy] : step.copies[{told.epoch, rank}])

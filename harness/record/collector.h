@@ -110,9 +110,11 @@ class Collector : public runtime::Observer {
     using Key = std::pair<std::uint32_t, int>;
     std::map<Key, runtime::ReplicaRecord::OfShard> owners;
     std::map<Key, std::map<int, runtime::ReplicaRecord::OfShard>> copies;
+    std::map<Key, std::pair<int, runtime::ReplicaRecord::OfShard>> shards;  // by (epoch, shard): who told it first
   };
   void compare(int rank, const runtime::ReplicaRecord& told, StepReplicas& step);
   void compare_ways(int rank, const runtime::ReplicaRecord& told);
+  void compare_shard(int rank, const runtime::ReplicaRecord& told, StepReplicas& step);
   void compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key, int keeper);
   void differs(std::int64_t step, int rank, int other, std::string what);
 

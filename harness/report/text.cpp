@@ -257,6 +257,7 @@ std::string layout_line(const Scenario& scenario) {
     axes = fmt::format("; {} data x {} pipeline x {} tensor", ways, layout.parallel.pipeline, layout.parallel.tensor);
   if (layout.parallel.expert > 1)
     axes = fmt::format("; {} data, experts over {} of them", ways, layout.parallel.expert);
+  if (layout.parallel.shard_group > 0) axes += fmt::format("; shards in groups of {}", layout.parallel.shard_group);
   return fmt::format("  layout    ZeRO stage {}, {}{}; micro-batch {} x {} accumulation step{}\n", layout.zero.stage,
                      name(scenario.train.definition.precision.compute), axes, layout.micro_batch, accumulation,
                      accumulation == 1 ? "" : "s");

@@ -117,6 +117,7 @@ std::string why_not(const Scenario& scenario) {
   const runtime::RecoveryPlan& recovery = train.recovery;
   if (scenario.world.ranks() == 1) return "there is one rank";
   if (!train.layout.parallel.alone()) return "the model is cut into pipeline stages, tensor ways or expert groups";
+  if (train.layout.parallel.shard_group > 0) return "shards are in groups (world.shard_group)";
   if (train.definition.compression.on()) return "gradients are compressed";
   if (train.definition.model.own != nullptr) return "the model's family is not seeksim's own";
   if (scenario.world.schedule.strategy != sim::Strategy::seeded || !scenario.world.schedule.slow.empty())

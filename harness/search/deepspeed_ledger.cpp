@@ -6,6 +6,7 @@
 #include <map>
 
 #include "runtime/layout/parameters.h"
+#include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
@@ -81,7 +82,8 @@ double moments_of(const runtime::Definition& d) {
 }
 
 LedgerLine states(const Scenario& scenario, const Part& part) {
-  const int stage = scenario.train.layout.zero.stage, ranks = copies_of(scenario);
+  const int stage = scenario.train.layout.zero.stage;
+  const int ranks = runtime::shard_groups(scenario.train.layout, copies_of(scenario)).size;
   const runtime::OffloadPlan& offload = scenario.train.layout.offload;
   const bool half = is_half(scenario);
   const double stored = half ? 2 : 4;

@@ -123,13 +123,14 @@ std::vector<Candidate> candidates(const Scenario& scenario) {
     ++at.stage;
     all.push_back({words(at), patch_of(at, given)});
   }
+  const bool on_device = compresses || scenario.train.layout.parallel.shard_group > 0;  // is all that they do
   const std::vector<Layout> micro = micro_batches(at);
   for (std::size_t i = 1; i < micro.size(); ++i) all.push_back({words(micro[i]), patch_of(micro[i], given)});
   Json measures_so_far = Json::object();
   std::string names;
   for (const Measure& measure : measures()) {
     const Json more = measure.patch(scenario);
-    if (more.empty() || (compresses && more.contains("zero_optimization"))) continue;
+    if (more.empty() || (on_device && more.contains("zero_optimization"))) continue;
     measures_so_far.merge_patch(more);
     names += std::string(", ") + measure.name;
     for (const Layout& layout : micro) {

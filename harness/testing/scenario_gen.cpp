@@ -195,6 +195,24 @@ void draw_divided_experts(Json& s) {
   s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 1));
 }
 
+// Groups of any size, in any number, and (each fourth time) a rank that dies.
+void draw_shard_groups(Json& s) {
+  const int group = between(1, 4), groups = between(2, group < 3 ? 5 : 3);
+  s["world"] = {{"nodes", 1}, {"replicas", group * groups}, {"shard_group", group}, {"network", "ib"}};
+  if (one_in(3)) s["world"]["nodes"] = groups;
+  s["recovery"] = {{"watchdog_s", 60}, {"peer_copies", between(0, 3)}};
+  if (!one_in(4)) return;
+  const int steps = s["steps"];
+  s["recovery"]["peer_copies"] = between(1, 3);  // one group may be left, in which none has the shard of the dead
+  s["faults"] = Json::array();
+  s["faults"].push_back({{"kind", "rank_crash"},
+                         {"rank", between(0, group * groups - 1)},
+                         {"step", between(0, steps - 1)},
+                         {"op", "vote"},
+                         {"mode", any_of<std::string>({"before", "after"})}});
+  s["checks"] = {"golden:bitwise", "golden:gradients"};
+}
+
 // Groups are powers of two of samples.
 void draw_compression(Json& s) {
   const int groups = between(1, 6), samples = any_of<int>({1, 2, 4});
@@ -287,6 +305,11 @@ Drawn draw(const Wanted& wanted) {
   }
   if (wanted.experts) {
     draw_divided_experts(s);
+    drawn.ranks = s["world"]["replicas"];
+  }
+  if (wanted.groups) {
+    s["deepspeed"]["zero_optimization"] = draw_zero(between(1, 3));
+    draw_shard_groups(s);
     drawn.ranks = s["world"]["replicas"];
   }
   if (wanted.compression) draw_compression(s);

@@ -252,6 +252,7 @@ std::string to_text(const Manifest& m) {
       {"world", {{"ranks", m.ranks}, {"zero_stage", m.zero_stage}, {"pipeline", m.pipeline}, {"tensor", m.tensor}}},
       {"files", files}};
   if (m.expert != Manifest().expert) manifest["world"]["expert"] = m.expert;
+  if (m.shard_group != Manifest().shard_group) manifest["world"]["shard_group"] = m.shard_group;
   if (m.moments != Manifest().moments) manifest["moments"] = m.moments;
   manifest["digest"] = seal_of(manifest);
   return manifest.dump(1) + '\n';
@@ -280,6 +281,7 @@ Manifest read_manifest(std::string_view text) {
   world.read("pipeline", m.pipeline);
   world.read("tensor", m.tensor);
   if (world.has("expert")) world.read("expert", m.expert);
+  if (world.has("shard_group")) world.read("shard_group", m.shard_group);
   if (fields.has("moments")) fields.read("moments", m.moments);
   if (m.moments != 1 && m.moments != 2) fields.fail("has \"moments\" that are neither 1 nor 2");
   if (!fields.at("files").is_array()) fields.fail("has \"files\" that are no list");

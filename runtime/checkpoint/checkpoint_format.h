@@ -62,8 +62,9 @@ struct Manifest {
   int zero_stage = 0;
   int pipeline = 1;
   int tensor = 1;
-  int expert = 1;   // ranks that divided the experts; told where there were several
-  int moments = 2;  // of the optimizer: one has no exp_avg_sq
+  int expert = 1;       // ranks that divided the experts; told where there were several
+  int shard_group = 0;  // ranks among whom ZeRO cut, as the plan had it; told where there were several groups
+  int moments = 2;      // of the optimizer: one has no exp_avg_sq
   std::vector<CheckpointFile> files;
 };
 

@@ -258,6 +258,7 @@ void CheckpointWriter::write_manifest(const Agreement& agreement) {
   manifest.pipeline = plan_.layout.parallel.pipeline;
   manifest.tensor = plan_.layout.parallel.tensor;
   manifest.expert = plan_.layout.parallel.expert;
+  manifest.shard_group = plan_.layout.parallel.shard_group;
   manifest.moments = kind_of(plan_.definition.optimizer).moments();
   for (std::size_t i = 0; i < agreement.members.size(); ++i) {
     const CheckpointBallot& told = agreement.ballots[i].checkpoint;

@@ -127,15 +127,17 @@ struct ReplicaRecord {
   static constexpr std::array<const char*, 3> kOfShard = {"parameters", "first moments", "second moments"};
   using OfShard = std::array<std::uint64_t, 3>;
   std::optional<OfShard> own;
+  int shard = -1;                               // its number, where other shard groups hold it too
   std::vector<std::pair<int, OfShard>> copies;  // by the owner's launch rank
 };
 
 // The shards that one rank really uses in an epoch.
 struct ShardRecord {
   std::uint32_t epoch = 0;
-  int part = 0;  // of the model: stage * tensor ways + way
-  int members = 0;
+  int part = 0;     // of the model: stage * tensor ways + way
+  int members = 0;  // of the shard group, or of all the data axis
   int position = 0;
+  int group = 0;                     // number of the shard group
   ShardInfo own;                     // of the flat space
   std::vector<Index> elements;       // held for it: parameters, gradients, and of each kind of moments
   std::vector<ShardInfo> gradients;  // of the gradient space: its shard, its part of the head's share, the loss

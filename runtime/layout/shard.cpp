@@ -50,15 +50,22 @@ std::vector<SampleRange> cut_samples(Index global_batch, int count) {
   return cuts;
 }
 
+SampleRange StepCut::own() const { return groups == 1 ? SampleRange{0, leaves} : samples_of(leaves, groups, group); }
+
 int StepCut::count() const {
+  if (!interleaved) return 1;
   const Index of_all = Index(members) * each * micro;
-  return interleaved ? static_cast<int>((leaves + of_all - 1) / of_all) : 1;
+  Index most = own().size();
+  for (int other = 0; groups > 1 && other < groups; ++other)
+    most = std::max(most, samples_of(leaves, groups, other).size());
+  return static_cast<int>((most + of_all - 1) / of_all);
 }
 
 SampleRange StepCut::window(int k) const {
-  if (!interleaved) return {0, leaves};
+  const SampleRange all = own();
+  if (!interleaved) return all;
   const Index of_all = Index(members) * each * micro;
-  return {k * of_all, std::min((k + 1) * of_all, leaves)};
+  return {std::min(all.begin + k * of_all, all.end), std::min(all.begin + (k + 1) * of_all, all.end)};
 }
 
 SampleRange StepCut::samples(int k, int member) const {
@@ -67,7 +74,10 @@ SampleRange StepCut::samples(int k, int member) const {
 
 SampleRange StepCut::samples_of_rank(int k, int rank) const {
   const int ranks = members * each;
-  if (!interleaved && grain == 1) return samples_of(leaves, ranks, rank);
+  if (!interleaved && grain == 1) {
+    const SampleRange all = own(), cut = samples_of(all.size(), ranks, rank);
+    return {all.begin + cut.begin, all.begin + cut.end};
+  }
   if (!interleaved) {
     const SampleRange groups = samples_of(leaves / grain, ranks, rank);
     return {groups.begin * grain, groups.end * grain};

@@ -49,7 +49,10 @@ struct StepCut {
                              // true: one a micro-step, contiguous samples a micro-step (gradients sharded, R3)
   Index grain = 1;           // one reduction a step: a member's samples are a multiple of so many (compressed groups)
   int each = 1;              // ranks that share a member's samples (an expert group), in turn; all count from 0
-  int count() const;         // of reductions
+  int groups = 1;            // shard groups, each of `members`; a group's samples are contiguous
+  int group = 0;             // which of them these members are
+  int count() const;         // of reductions, the same in all groups
+  SampleRange own() const;   // samples of the group
   SampleRange window(int k) const;
   SampleRange samples(int k, int member) const;
   SampleRange samples_of_rank(int k, int rank) const;  // rank: of members * each

@@ -10,9 +10,10 @@
 namespace seeksim::runtime {
 
 struct ParallelPlan {
-  int pipeline = 1;  // stages
-  int tensor = 1;    // ways: 1, 2, 4 or 8
-  int expert = 1;    // ranks of an expert group, which have samples of their own; with one tensor way only
+  int pipeline = 1;     // stages
+  int tensor = 1;       // ways: 1, 2, 4 or 8
+  int expert = 1;       // ranks of an expert group, which have samples of their own; with one tensor way only
+  int shard_group = 0;  // data-parallel ranks among which ZeRO cuts, with replicas in other groups; 0: all of them
   bool sequence_parallel = false;  // norms and dropout between tensor-parallel parts run on a way's tokens only
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int virtual_stages = 1;   // pieces of the model a stage; more than one under the interleaved schedule only

@@ -54,7 +54,9 @@ constexpr EnumNames<Axis> kAxes({{Axis::world, "world"},
                                  {Axis::pipeline, "pipeline"},
                                  {Axis::tensor, "tensor"},
                                  {Axis::expert, "expert"},
-                                 {Axis::replica, "replica"}});
+                                 {Axis::replica, "replica"},
+                                 {Axis::shard, "shard"},
+                                 {Axis::replicate, "replicate"}});
 
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);

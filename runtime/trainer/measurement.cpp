@@ -136,7 +136,7 @@ void Measurement::measure_shard() {
 // All blocks' norms and the loss, to all.
 void Measurement::gather_norms() {
   const Partition& partition = tensors_.keeper()->partition();
-  Communicator& comm = world_.comm();
+  Communicator& comm = world_.shards();
   std::vector<ShardInfo> shares;
   for (int member = 0; member < comm.size(); ++member) {
     const ShardInfo shard = partition.shard(member);
@@ -213,7 +213,7 @@ float Measurement::partition_norm() const {
   const kernels::OnHost<float> blocks =
       bench_.host_reads(SEEKSIM_SITE, vec<const float>(*norm_blocks_, 0, partition.norm_blocks()));
   std::vector<std::vector<double>> norms;
-  for (int member = 0; member < world_.comm().size(); ++member) {
+  for (int member = 0; member < world_.shards().size(); ++member) {
     std::vector<double>& of_member = norms.emplace_back();
     Index at = partition.norm_blocks_before(partition.shard(member).offset);
     for (const ParameterPiece& piece : partition.pieces(partition.shard(member))) {

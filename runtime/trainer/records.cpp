@@ -14,8 +14,9 @@ void Records::shards() {
   ShardRecord record;
   record.epoch = world_.epoch();
   record.part = world_.part();
-  record.members = world_.comm().size();
-  record.position = world_.comm().position();
+  record.members = world_.shards().size();
+  record.position = world_.shards().position();
+  record.group = world_.groups().group_of(world_.place().data);
   record.own = own.shard;
   record.elements = {own.parameters.n, own.gradients.n};
   for (const AnyVec& moments : own.optimizer->moments()) record.elements.push_back(moments.n);
@@ -227,10 +228,12 @@ void Records::list_shards(ReplicaRecord& record) const {
     record.parameters.emplace_back("persistent parameters", digest_of(bench_.host_reads(SEEKSIM_SITE, all)));
   }
   const ShardKeeper& keeper = *tensors_.keeper();
-  if (!keeper.keeps_copies()) return;
+  const bool replicated = world_.groups().groups() > 1;
+  if (replicated) record.shard = keeper.own().owner;
+  if (!keeper.keeps_copies() && !replicated) return;
   record.own = digests_of(keeper.own());
   for (const auto& copy : keeper.copies())
-    record.copies.emplace_back(keeper.members()[std::size_t(copy->owner)], digests_of(*copy));
+    record.copies.emplace_back(world_.shards().members()[std::size_t(copy->owner)], digests_of(*copy));
 }
 
 ReplicaRecord::OfShard Records::digests_of(const ShardState& state) const {

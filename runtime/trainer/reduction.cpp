@@ -44,9 +44,9 @@ void Reduction::connect(Index blocks) {
   }
   if (keeper == nullptr) return;
   reducer_.emplace(bench_.rank, tensors_.parameters(), bench_.plan);
-  reducer_->connect(world_.comm(), keeper->partition(), world_.cut());
+  reducer_->connect(world_.shards(), keeper->partition(), world_.cut(), world_.replicas());
   if (GatheredWeights* gathered = tensors_.gathered()) {
-    gathered->connect(world_.comm(), keeper->partition(), keeper->own().on_device, keeper->own().frozen,
+    gathered->connect(world_.shards(), keeper->partition(), keeper->own().on_device, keeper->own().frozen,
                       keeper->own().swapped.get());
   }
   if (bench_.shards_gradients()) buckets_.emplace(bench_.rank.device, bench_.plan, *reducer_, blocks);
@@ -258,7 +258,7 @@ void Reduction::add_other_stage() {
     return;
   }
   const ShardState& own = keeper->own();
-  const ShardInfo mine = keeper->partition().shard_in(world_.comm().position(), tied.offset, tied.offset + tied.size);
+  const ShardInfo mine = keeper->partition().shard_in(world_.shards().position(), tied.offset, tied.offset + tied.size);
   replica->add_tied(launch, step, own.sums.part(mine.offset - own.shard.offset, mine.size), mine.offset - tied.offset);
 }
 
@@ -330,10 +330,11 @@ void Reduction::reduce_to_owners(VecView<float> loss) {
   reducer_->finish(loss);
   add_other_stage();
   keeper.hold_gradients(reducer_->at_home());
-  bench_.host_after(world_.comm(), queue.record(), reducer_->last_op(), Edge::shard_reduced);
+  Communicator& last = world_.replicas() != nullptr ? *world_.replicas() : world_.comm();
+  bench_.host_after(last, queue.record(), reducer_->last_op(), Edge::shard_reduced);
   // The copy of this shard's state must be able to take this step before anybody knows that it is committed. That it is
   // there shows when the norms are, which come after it on the same queue.
-  if (keeper.keeps_copies()) keeper.send_gradients(world_.comm(), bench_.progress.step());
+  if (keeper.keeps_copies()) keeper.send_gradients(world_.shards(), bench_.progress.step());
 }
 
 }  // namespace seeksim::runtime

@@ -82,8 +82,14 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
   if (const ShardKeeper* keeper = std::as_const(tensors_).keeper()) {
     const ShardState& own = keeper->own();
     const Partition& partition = keeper->partition();
-    for_each_kind(partition.pieces(own.shard), own.shard.offset, kinds_of(own), of_trained, save);
-    for_each_kind(partition.pieces(own.frozen_shard), own.frozen_shard.offset, {own.frozen, {}, {}}, kOfFrozen, save);
+    // Those with the same shard write a part of it each.
+    const Index groups = world_.groups().groups(), group = world_.groups().group_of(world_.place().data);
+    const auto here = [&](ShardInfo shard) {
+      const Index begin = group * shard.size / groups, end = (group + 1) * shard.size / groups;
+      return partition.pieces({shard.offset + begin, end - begin});
+    };
+    for_each_kind(here(own.shard), own.shard.offset, kinds_of(own), of_trained, save);
+    for_each_kind(here(own.frozen_shard), own.frozen_shard.offset, {own.frozen, {}, {}}, kOfFrozen, save);
     return saved;
   }
   const int me = world_.comm().position();

@@ -195,7 +195,7 @@ void StateTransfer::publish(bool new_world) {
     if (!gathered->has_persistent(new_world)) return;
     Queue& queue = bench_.rank.device.communication_queue();
     const Event published = gathered->refresh_persistent(queue, steps - 1, new_world);
-    bench_.host_after(world_.comm(), published, gathered->last_op(), Edge::persistent_published);
+    bench_.host_after(world_.shards(), published, gathered->last_op(), Edge::persistent_published);
     return;
   }
   const Index bucket = bench_.plan.layout.zero.allgather_bucket_elements;
@@ -210,7 +210,7 @@ void StateTransfer::publish(bool new_world) {
 }
 
 void StateTransfer::publish_bucket(Index lo, Index hi) {
-  Communicator& comm = world_.comm();
+  Communicator& comm = world_.shards();
   std::vector<ShardInfo> shards;
   for (int member = 0; member < comm.size(); ++member) {
     const ShardInfo shard = tensors_.keeper()->partition().shard_in(member, lo, hi);

@@ -34,7 +34,7 @@ void WholeTensors::for_each(AnyVec flat, const AnyVec* frozen, const char* what,
 void WholeTensors::bring_shards(Launcher& launch, const ParameterInfo& p, AnyVec held, AnyVec whole) {
   const ShardKeeper* const keeper = tensors_.keeper();
   if (keeper == nullptr) return copy_values(launch, p.name, SEEKSIM_SITE, held.part(p.offset, p.size), whole);
-  Communicator& comm = world_.comm();
+  Communicator& comm = world_.shards();
   const Partition& partition = keeper->partition();
   const ShardInfo mine = p.frozen ? partition.frozen(comm.position()) : partition.shard(comm.position());
   std::vector<ShardInfo> shards;

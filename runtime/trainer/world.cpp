@@ -33,16 +33,21 @@ void World::seat(const Roster& roster) {
   }
   const Index batch = bench_.definition().global_batch;
   ownership_ = {batch, grid_->replicas(), parallel().expert};
-  cut_ = {batch,
-          grid_->replicas(),
-          std::min<Index>(bench_.plan.layout.micro_batch, batch),
-          bench_.shards_gradients(),
-          bench_.definition().compression.group_samples(batch),
-          parallel().expert};
+  cut_ = step_cut(bench_.plan, grid_->replicas(), place_.data);
+  groups_ = shard_groups(bench_.plan.layout, grid_->replicas());
 }
 
 void World::connect(std::uint32_t epoch) {
-  connect_data_axis(epoch, grid_->data_axis(place_.stage, place_.way));
+  const std::vector<int> axis = grid_->data_axis(place_.stage, place_.way);
+  connect_data_axis(epoch, axis);
+  if (groups_.groups() > 1) {
+    const int group = groups_.group_of(place_.data), place = groups_.place_of(place_.data);
+    const TimeNs watchdog = bench_.plan.recovery.watchdog_ns;
+    shards_.emplace(bench_.rank, Axis::shard, epoch, groups_.members(axis, group), watchdog,
+                    part() * groups_.groups() + group);
+    replicas_.emplace(bench_.rank, Axis::replicate, epoch, groups_.replicas(axis, place), watchdog,
+                      part() * groups_.size + place);
+  }
   if (replica_) replica_->connect(*grid_, place_, epoch);
   if (tensor_) {
     tensor_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
@@ -64,13 +69,18 @@ void World::disconnect() {
   if (tensor_) tensor_->disconnect();
   if (experts_) experts_->disconnect();
   if (replica_) replica_->disconnect();
+  replicas_.reset();
+  shards_.reset();
   comm_.reset();
 }
 
 std::vector<SampleRange> World::own_micro_batches_of(int share) const {
-  if (!bench_.shards_gradients()) return micro_batches(cut_.samples_of_rank(0, share), bench_.plan.layout.micro_batch);
+  const bool grouped = cut_.groups > 1;
+  const StepCut cut = grouped ? step_cut(bench_.plan, grid_->replicas(), share) : cut_;
+  const int rank = grouped ? groups_.place_of(share) : share;
+  if (!bench_.shards_gradients()) return micro_batches(cut.samples_of_rank(0, rank), bench_.plan.layout.micro_batch);
   std::vector<SampleRange> all;
-  for (int k = 0; k < cut_.count(); ++k) all.push_back(cut_.samples_of_rank(k, share));
+  for (int k = 0; k < cut.count(); ++k) all.push_back(cut.samples_of_rank(k, rank));
   return all;
 }
 
@@ -94,7 +104,9 @@ Index World::samples_of(int share) const {
 std::vector<Communicator*> World::communicators() {
   std::vector<Communicator*> all;
   const auto add = [&](std::vector<Communicator*> more) { all.insert(all.end(), more.begin(), more.end()); };
-  if (comm_) all.push_back(&*comm_);
+  for (std::optional<Communicator>* comm : {&comm_, &shards_, &replicas_}) {
+    if (*comm) all.push_back(&**comm);
+  }
   if (tensor_ && tensor_->communicator() != nullptr) all.push_back(tensor_->communicator());
   if (experts_ && experts_->communicator() != nullptr) all.push_back(experts_->communicator());
   if (replica_) add(replica_->communicators());

@@ -1,6 +1,6 @@
 // World: the members of an epoch, this rank's place among them, how a step is cut, and the communicators that join the
-// rank with the others: along the data axis, within its replica of the model, among its tensor ways or within its
-// expert group, between stages.
+// rank with the others: along the data axis, within its shard group and across them, within its replica of the model,
+// among its tensor ways or within its expert group, between stages.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,7 @@
 #include "runtime/layout/grid.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/shard.h"
+#include "runtime/layout/shard_groups.h"
 #include "runtime/trainer/pipeline_links.h"
 #include "runtime/trainer/workbench.h"
 #include "runtime/zero/replica.h"
@@ -29,7 +30,7 @@ class World {
   void seat(const Roster& roster);
   // Communicators of `epoch` for the roster that was seated. Collective; blocks.
   void connect(std::uint32_t epoch);
-  // That of the data axis alone, among `axis`.
+  // That of the whole data axis alone, among `axis`.
   void connect_data_axis(std::uint32_t epoch, std::vector<int> axis);
   void disconnect();
 
@@ -46,7 +47,8 @@ class World {
   }
   int shares() const { return grid_->replicas() * parallel().expert; }
   const TreeOwnership& ownership() const { return ownership_; }
-  const StepCut& cut() const { return cut_; }
+  const StepCut& cut() const { return cut_; }  // of this rank's shard group
+  const ShardGroups& groups() const { return groups_; }
   // The micro-batches of one of those who share the samples: in samples of the step. The ranks of an expert group go
   // through as many, empty ones at the end.
   std::vector<SampleRange> micro_batches_of(int share) const;
@@ -57,9 +59,13 @@ class World {
   std::uint32_t epoch() const { return comm_ ? comm_->epoch() : bench_.rank.control.epoch(); }
   Communicator& comm() { return *comm_; }  // of the data axis
   const Communicator& comm() const { return *comm_; }
-  Replica* replica() { return replica_ ? &*replica_ : nullptr; }      // where a model is on several ranks
-  TensorAxis* tensor() { return tensor_ ? &*tensor_ : nullptr; }      // where its products are split
-  ExpertGroup* experts() { return experts_ ? &*experts_ : nullptr; }  // where experts are divided among ranks
+  // Of the ranks among whom ZeRO cuts: the shard group, or the data axis where that is one group.
+  Communicator& shards() { return shards_ ? *shards_ : *comm_; }
+  const Communicator& shards() const { return shards_ ? *shards_ : *comm_; }
+  Communicator* replicas() { return replicas_ ? &*replicas_ : nullptr; }  // of those with the same shard, if any
+  Replica* replica() { return replica_ ? &*replica_ : nullptr; }          // where a model is on several ranks
+  TensorAxis* tensor() { return tensor_ ? &*tensor_ : nullptr; }          // where its products are split
+  ExpertGroup* experts() { return experts_ ? &*experts_ : nullptr; }      // where experts are divided among ranks
   const ExpertGroup* experts() const { return experts_ ? &*experts_ : nullptr; }
   PipelineLinks* links() { return links_ ? &*links_ : nullptr; }  // where it has stages
   std::vector<Communicator*> communicators();                     // that are there: of the data axis first
@@ -75,12 +81,13 @@ class World {
   int lowest_ = 0;  // launch rank
   TreeOwnership ownership_;
   StepCut cut_;
+  ShardGroups groups_;
   // Made once; what they hold of an epoch is made by connect().
   std::optional<Replica> replica_;
   std::optional<TensorAxis> tensor_;
   std::optional<ExpertGroup> experts_;
   // Made by connect().
-  std::optional<Communicator> comm_;
+  std::optional<Communicator> comm_, shards_, replicas_;
   std::optional<PipelineLinks> links_;
 };
 

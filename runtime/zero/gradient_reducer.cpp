@@ -86,8 +86,10 @@ GradientReducer::GradientReducer(Rank& rank, const Parameters& parameters, const
       copies_(rank.device.copy_queue(), rank.id, 0, OpKind::copy),
       host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute) {}
 
-void GradientReducer::connect(Communicator& comm, const Partition& partition, const StepCut& cut) {
+void GradientReducer::connect(Communicator& comm, const Partition& partition, const StepCut& cut,
+                              Communicator* replicas) {
   comm_ = &comm;
+  replicas_ = replicas;
   partition_ = &partition;
   cut_ = cut;
   const int me = comm.position();
@@ -384,12 +386,34 @@ void GradientReducer::end_reduction() {
   open_.clear();
 }
 
+// The nodes of this group's samples meet those of the other groups, at the owners of the same shard.
+void GradientReducer::reduce_over_groups() {
+  const std::vector<VecView<const float>> roots = tree_->parts();
+  const TreeOwnership ownership{cut_.leaves, cut_.groups};
+  Op op;
+  op.phase = Phase::grad_reduce;
+  op.step = now_.step;
+  op.site = SEEKSIM_SITE;
+  const auto sum = [&](const char* what, Index at, VecView<float> out) {
+    if (out.n == 0) return;
+    std::vector<VecView<const float>> parts;
+    for (const VecView<const float>& root : roots) parts.push_back(root.part(at, out.n));
+    op.tensor = what;
+    last_ = replicas_->all_reduce(launch_.queue(), op, ownership, parts, now_.factor, out);
+  };
+  const Index n = now_.gradients.n, extra = partition_->own_size(comm_->position()) - n;
+  sum("gradients of a shard", 0, now_.gradients);
+  if (extra > 0) sum("head's share and loss", n, vec<float>(*memory_.extras, 0, extra));
+}
+
 void GradientReducer::finish(VecView<float> loss) {
   Launcher& launch = at_home();
   launch_.phase(Phase::grad_reduce);
   const int me = comm_->position();
   const Index n = now_.gradients.n, head = partition_->head_size(me), extra = partition_->own_size(me) - n;
-  if (!at_once()) {
+  if (replicas_ != nullptr) {
+    reduce_over_groups();
+  } else if (!at_once()) {
     const std::vector<VecView<const float>> roots = tree_->parts();
     SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
     auto scaled = [factor = now_.factor](Lane lane, Vec<const float> x, Vec<float> y) {

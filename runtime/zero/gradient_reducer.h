@@ -32,8 +32,9 @@ class GradientReducer {
  public:
   GradientReducer(Rank& rank, const Parameters& parameters, const TrainPlan& plan);
 
-  // A new world. Allocates what depends on it.
-  void connect(Communicator& comm, const Partition& partition, const StepCut& cut);
+  // A new world. Allocates what depends on it. comm: of those among whom the partition cuts. replicas: of those with
+  // the same shard in other shard groups, one of each, in their order; null: there is one group.
+  void connect(Communicator& comm, const Partition& partition, const StepCut& cut, Communicator* replicas = nullptr);
 
   // gradients: of this member's shard, where the step's sum times `factor` shall be after finish(). Where the optimizer
   // is offloaded that is memory of the host: a bucket's sums go there as soon as they are complete, and all that is
@@ -66,7 +67,8 @@ class GradientReducer {
   VecView<float> sum_of(const OwnedRange& range, std::size_t node, Index stride, Index at) const;
   Event reduced(const char* tensor, const std::vector<OwnedRange>& owned, Index stride);
   bool offloaded() const { return home_ != Space::device; }
-  bool at_once() const { return cut_.count() == 1; }  // one reduction a step: its sums are final
+  bool at_once() const { return cut_.count() == 1 && replicas_ == nullptr; }  // the sums of a reduction are final
+  void reduce_over_groups();
 
   Rank& rank_;
   const Parameters& parameters_;
@@ -78,7 +80,7 @@ class GradientReducer {
   Launcher host_;    // on the host's processor
 
   // Made by connect().
-  Communicator* comm_ = nullptr;
+  Communicator *comm_ = nullptr, *replicas_ = nullptr;
   const Partition* partition_ = nullptr;
   StepCut cut_;
   std::optional<GradientTree> tree_;  // partial sums of this member's reduced gradients

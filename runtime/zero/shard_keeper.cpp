@@ -30,10 +30,10 @@ std::vector<ShardState*> ShardKeeper::all() const {
 }
 
 // A planted bug takes ranks that have the same place on their nodes for one node.
-CopyPlaces ShardKeeper::places(const std::vector<int>& members) const {
+CopyPlaces ShardKeeper::places(const std::vector<int>& group, const ShardGroups& groups) const {
   const bool wrong = plan_.bug.is(Bug::copy_on_own_node);
   const auto node_of = [&](int rank) { return wrong ? rank % rank_.ranks_per_node : rank_.node_of(rank); };
-  return {members, node_of, copies_wanted_};
+  return {group, node_of, groups.copies(copies_wanted_)};
 }
 
 int ShardKeeper::position_in(const std::vector<int>& members) const {
@@ -139,13 +139,13 @@ void ShardKeeper::make_layout(const std::vector<int>& members) {
   next_.members = members;
   if (layouts_ == 0) refuse_stale_files();
   ++layouts_;
-  const int n = int(members.size());
-  next_.partition = std::make_unique<Partition>(parameters_, n);
+  const ShardGroups groups = groups_of(members);
+  next_.partition = std::make_unique<Partition>(parameters_, groups.size);
   next_.partition->plant(plan_.bug);
   if (std::find(members.begin(), members.end(), rank_.id) == members.end()) return;
-  const int me = position_in(members);
+  const int position = position_in(members), me = groups.place_of(position);
   next_.own = std::make_unique<ShardState>(make(me, *next_.partition, false));
-  const CopyPlaces at = places(members);
+  const CopyPlaces at = places(group_at(members, position), groups);
   next_.keepers = at.keepers_of(me);
   for (const int owner : at.kept_by(me))
     next_.copies.push_back(std::make_unique<ShardState>(make(owner, *next_.partition, true)));

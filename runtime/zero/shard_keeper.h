@@ -1,6 +1,8 @@
 // ShardKeeper: what a member owns of the training state (parameters, reduced gradients, moments of its shard), copies
 // of what others own (copy_places.h), and the way from one world to another. An owner and its copies are updated alike,
-// so a copy costs memory and one message a step: the reduced gradient.
+// so a copy costs memory and one message a step: the reduced gradient. Where shards live inside groups
+// (shard_groups.h), an owner of the same shard in another group is a copy that costs nothing; positions are those in
+// this rank's group.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +16,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/layout/copy_places.h"
 #include "runtime/layout/partition.h"
+#include "runtime/layout/shard_groups.h"
 #include "runtime/zero/optimizer.h"
 #include "runtime/zero/swapped_parameters.h"
 #include "runtime/zero/swapped_state.h"
@@ -23,7 +26,7 @@ namespace seeksim::runtime {
 // One shard's state on one rank. Views are the shard's; buffers may be elsewhere. Where the optimizer is offloaded all
 // but `on_device` and `frozen` is memory of the host.
 struct ShardState {
-  int owner = 0;  // position
+  int owner = 0;  // position in the group: the number of the shard
   ShardInfo shard;
   VecView<float> masters;  // fp32, what the optimizer updates; in fp32 the parameters; none where there are no masters
   AnyVec parameters;       // what the optimizer writes for computing
@@ -109,7 +112,10 @@ class ShardKeeper {
     for (ShardState* state : all()) each(*state);
   }
   const std::vector<int>& members() const { return members_; }
-  bool keeps_copies() const { return copies_wanted_ > 0 && members_.size() > 1; }
+  bool keeps_copies() const {
+    const ShardGroups groups = groups_of(members_);
+    return groups.copies(copies_wanted_) > 0 && groups.size > 1;
+  }
   bool offloaded() const { return home_ != Space::device; }
   bool swaps() const { return plan_.layout.offload.optimizer.home == Home::nvme; }
   bool swaps_parameters() const { return plan_.layout.offload.parameters.home == Home::nvme; }
@@ -118,7 +124,8 @@ class ShardKeeper {
   void load();
   void settle();
   void remove_files();
-  // Sends the reduced gradients of the own shard to its copies. Enqueued on the communication queue.
+  // Sends the reduced gradients of the own shard to its copies. comm: of the group. Enqueued on the communication
+  // queue.
   Op send_gradients(Communicator& comm, std::int64_t step);
   // All memory that step() will need: asked for while the step can still be given up.
   void prepare_step();
@@ -139,10 +146,23 @@ class ShardKeeper {
     std::vector<int> keepers;  // positions: of copies of the own shard
   };
 
+  ShardGroups groups_of(const std::vector<int>& members) const {
+    return shard_groups(plan_.layout, std::max(int(members.size()), 1));
+  }
+  // The group of a position on the data axis.
+  std::vector<int> group_at(const std::vector<int>& members, int position) const {
+    const ShardGroups groups = groups_of(members);
+    return groups.members(members, groups.group_of(position));
+  }
   int position_in(const std::vector<int>& members) const;
   std::vector<ShardState*> all() const;  // the own shard and the copies
-  CopyPlaces places(const std::vector<int>& members) const;
-  std::vector<int> holders(const std::vector<int>& survivors) const;  // by position: launch rank; -1: lost
+  // group: launch ranks, of `groups` groups.
+  CopyPlaces places(const std::vector<int>& group, const ShardGroups& groups) const;
+  // Of each shard: its owners in all groups, and all who keep a copy.
+  struct Holders {
+    std::vector<int> owners, keepers;  // launch ranks
+  };
+  std::vector<Holders> holders_of(const std::vector<int>& members) const;
 
   ShardState make(int member, const Partition& partition, bool copy);
   bool shards_parameters() const { return flat_parameters_.buffer == nullptr; }
@@ -161,7 +181,7 @@ class ShardKeeper {
   void make_layout(const std::vector<int>& members);
   bool in_next() const { return next_.own != nullptr; }
   struct Move;
-  std::vector<Move> moves(const std::vector<int>& sources);
+  std::vector<Move> moves(const std::vector<int>& givers);
   void carry(Communicator& comm, std::span<const Move> moves, ShardInfo window, Op& op);
   void open_passage(Index floats);
   AnyVec passage(Index n, ElementType type);
@@ -176,7 +196,7 @@ class ShardKeeper {
   Space home_;  // of the optimizer's state and the gradients
   AnyVec flat_parameters_, flat_gradients_;
 
-  std::vector<int> members_;
+  std::vector<int> members_;  // of the data axis
   std::unique_ptr<Partition> partition_;
   std::unique_ptr<ShardState> own_;
   std::vector<std::unique_ptr<ShardState>> copies_;

@@ -31,15 +31,17 @@ constexpr Index kWindowsLeast = 16;  // a small model does not pass all at once
 
 }  // namespace
 
-std::vector<int> ShardKeeper::holders(const std::vector<int>& survivors) const {
-  const CopyPlaces at = places(members_);
-  std::vector<int> all;
-  for (int owner = 0; owner < int(members_.size()); ++owner) {
-    int holder = is_in(survivors, members_[std::size_t(owner)]) ? members_[std::size_t(owner)] : -1;
-    for (const int keeper : holder < 0 ? at.keepers_of(owner) : std::vector<int>()) {
-      if (holder < 0 && is_in(survivors, members_[std::size_t(keeper)])) holder = members_[std::size_t(keeper)];
+std::vector<ShardKeeper::Holders> ShardKeeper::holders_of(const std::vector<int>& members) const {
+  const ShardGroups groups = groups_of(members);
+  std::vector<Holders> all(std::size_t(groups.size));
+  for (int group = 0; group < groups.groups(); ++group) {
+    const std::vector<int> ranks = groups.members(members, group);
+    const CopyPlaces at = places(ranks, groups);
+    for (int owner = 0; owner < groups.size; ++owner) {
+      all[std::size_t(owner)].owners.push_back(ranks[std::size_t(owner)]);
+      for (const int keeper : at.keepers_of(owner))
+        all[std::size_t(owner)].keepers.push_back(ranks[std::size_t(keeper)]);
     }
-    all.push_back(holder);
   }
   return all;
 }
@@ -53,20 +55,22 @@ std::string ShardKeeper::lost(const std::vector<int>& survivors) const {
 
 std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<int>& survivors,
                               const std::function<bool(int owner)>& holds_some) const {
-  const CopyPlaces at = places(before);
-  for (int owner = 0; owner < int(before.size()); ++owner) {
-    if (is_in(survivors, before[std::size_t(owner)])) continue;
-    std::vector<int> keepers = at.keepers_of(owner);
+  const std::vector<Holders> all = holders_of(before);
+  for (int shard = 0; shard < int(all.size()); ++shard) {
+    std::vector<int> others = all[std::size_t(shard)].owners;
+    const int owner = others.front();
+    others.erase(others.begin());
+    std::vector<int> keepers = all[std::size_t(shard)].keepers;
     if (plan_.bug.is(Bug::first_copy_only) && keepers.size() > 1) keepers.resize(1);
-    const bool kept = std::any_of(keepers.begin(), keepers.end(),
-                                  [&](int keeper) { return is_in(survivors, before[std::size_t(keeper)]); });
-    if (kept || (holds_some && !holds_some(owner))) continue;
+    others.insert(others.end(), keepers.begin(), keepers.end());
+    const bool kept = std::any_of(others.begin(), others.end(), [&](int rank) { return is_in(survivors, rank); });
+    if (is_in(survivors, owner) || kept || (holds_some && !holds_some(shard))) continue;
     std::string names;
-    for (const int keeper : keepers) names += (names.empty() ? "" : ", ") + std::to_string(before[std::size_t(keeper)]);
-    return "rank " + std::to_string(before[std::size_t(owner)]) + " is gone, and with it its shard of the state; " +
-           (keepers.empty()       ? "no copy of it is kept"
-            : keepers.size() == 1 ? "rank " + names + ", which kept its copy, is gone too"
-                                  : "ranks " + names + ", which kept its copies, are gone too");
+    for (const int rank : others) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+    return "rank " + std::to_string(owner) + " is gone, and with it its shard of the state; " +
+           (others.empty()       ? "no copy of it is kept"
+            : others.size() == 1 ? "rank " + names + ", which kept its copy, is gone too"
+                                 : "ranks " + names + ", which kept its copies, are gone too");
   }
   return {};
 }
@@ -80,9 +84,18 @@ struct ShardKeeper::Move {
   const ShardState* to = nullptr;
 };
 
-// All members walk the same list (new owners and copies, old shards), so their messages meet in order.
-std::vector<ShardKeeper::Move> ShardKeeper::moves(const std::vector<int>& sources) {
+// All members walk the same list (new owners and copies, old shards), so their messages meet in order. A shard comes
+// from an owner: of several, each receiver has one of its own if it can, or is one.
+std::vector<ShardKeeper::Move> ShardKeeper::moves(const std::vector<int>& givers) {
   std::vector<Move> moves;
+  std::vector<std::vector<int>> sources;  // of each old shard
+  for (Holders& holders : holders_of(members_)) {
+    const auto gone = [&](int rank) { return !is_in(givers, rank); };
+    std::erase_if(holders.owners, gone);
+    std::erase_if(holders.keepers, gone);
+    if (holders.keepers.size() > 1) holders.keepers.resize(1);
+    sources.push_back(holders.owners.empty() ? holders.keepers : holders.owners);
+  }
   const auto held_of = [&](int owner) -> const ShardState* {
     for (const ShardState* state : all()) {
       if (state->owner == owner) return state;
@@ -90,8 +103,9 @@ std::vector<ShardKeeper::Move> ShardKeeper::moves(const std::vector<int>& source
     return nullptr;
   };
   auto bring = [&](int owner, int target, const ShardState* state) {
-    for (int old = 0; old < int(members_.size()); ++old) {
-      const int source = sources[std::size_t(old)];
+    for (int old = 0; old < int(sources.size()); ++old) {
+      const std::vector<int>& from = sources[std::size_t(old)];
+      const int source = from.empty() ? -1 : is_in(from, target) ? target : from[std::size_t(target) % from.size()];
       if (source != rank_.id && target != rank_.id) continue;
       const ShardState* const held = source == rank_.id ? held_of(old) : nullptr;
       const ShardInfo range = common(next_.partition->shard(owner), partition_->shard(old));
@@ -100,15 +114,19 @@ std::vector<ShardKeeper::Move> ShardKeeper::moves(const std::vector<int>& source
       if (frozen.size > 0 && shards_parameters()) moves.push_back({frozen, true, source, target, held, state});
     }
   };
-  const CopyPlaces at = places(next_.members);
-  for (int owner = 0; owner < int(next_.members.size()); ++owner) {
-    bring(owner, next_.members[std::size_t(owner)], next_.own.get());
-    for (const int keeper : at.keepers_of(owner)) {
-      const ShardState* kept = nullptr;
-      for (const std::unique_ptr<ShardState>& copy : next_.copies) {
-        if (copy->owner == owner) kept = copy.get();
+  const ShardGroups groups = groups_of(next_.members);
+  for (int group = 0; group < groups.groups(); ++group) {
+    const std::vector<int> ranks = groups.members(next_.members, group);
+    const CopyPlaces at = places(ranks, groups);
+    for (int owner = 0; owner < groups.size; ++owner) {
+      bring(owner, ranks[std::size_t(owner)], next_.own.get());
+      for (const int keeper : at.keepers_of(owner)) {
+        const ShardState* kept = nullptr;
+        for (const std::unique_ptr<ShardState>& copy : next_.copies) {
+          if (copy->owner == owner) kept = copy.get();
+        }
+        bring(owner, ranks[std::size_t(keeper)], kept);
       }
-      bring(owner, next_.members[std::size_t(keeper)], kept);
     }
   }
   return moves;
@@ -118,7 +136,7 @@ void ShardKeeper::begin_with(std::vector<int> members, std::int64_t optimizer_st
   joined_ = true;
   joined_at_ = optimizer_steps;
   if (members.empty()) return;
-  partition_ = std::make_unique<Partition>(parameters_, int(members.size()));
+  partition_ = std::make_unique<Partition>(parameters_, groups_of(members).size);
   members_ = std::move(members);
 }
 
@@ -142,7 +160,7 @@ Op ShardKeeper::redistribute(Communicator& comm, const std::vector<int>& members
   op.site = SEEKSIM_SITE;
   std::vector<int> givers = comm.members();
   std::erase_if(givers, [&](int rank) { return is_in(joiners, rank); });
-  const std::vector<Move> all = moves(holders(givers));
+  const std::vector<Move> all = moves(givers);
   const Index window = offloaded() ? window_elements() : std::max<Index>(parameters_.size(), 1);
   // This rank's part of a window goes to its owners and to the keepers of copies, and a window may come: weights and
   // moments in fp32 each.

@@ -52,6 +52,13 @@ TEST_F(Mpi, RunsExpertsThatAreDividedAmongRanks) {
                                 std::string("deepspeed.zero_optimization.stage=") + stage});
 }
 
+TEST_F(Mpi, RunsShardGroups) {
+  for (const char* stage : {"1", "2", "3"})
+    expect_the_simulators_bits(
+        4, "equivalence/hsdp",
+        {"world.nodes=1", "world.replicas=4", std::string("deepspeed.zero_optimization.stage=") + stage});
+}
+
 TEST_F(Mpi, RunsTensorWaysWithSequenceParallelism) {
   for (const char* stage : {"0", "3"}) {
     expect_the_simulators_bits(

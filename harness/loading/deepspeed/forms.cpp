@@ -40,7 +40,7 @@ constexpr Removed kRemoved[] = {
     {"/quantize_training", "mixture of quantization is removed", "Remove it."},
     {"/graph_harvesting", "graph harvesting is removed", "Remove it."},
     {"/nebula", "Nebula checkpointing is removed", "Remove it."},
-    {"/zero_optimization/mics_shard_size", "MiCS is removed", "Remove it."},
+    {"/zero_optimization/mics_shard_size", "MiCS is removed", "Remove it; world.shard_group does the same here."},
     {"/zero_optimization/mics_hierarchical_params_gather", "MiCS is removed", "Remove it."},
     {"/zero_optimization/zeropp_loco_param", "LoCo is removed", "Remove it."},
 };

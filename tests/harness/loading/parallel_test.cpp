@@ -68,6 +68,29 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
   EXPECT_EQ(refusal_of(scenario_text(R"("replicas": 2, "pipeline": 2)", R"({ "stage": 3 })")), "");
 }
 
+TEST(ShardGroups, WhatTheyDoNotGoWithIsRefusedWithTheReason) {
+  constexpr const char *kFour = R"("ranks_per_node": 4, "shard_group": 2)", *kThree = R"({ "stage": 3 })";
+  struct Row {
+    const char *world, *zero, *more, *says;
+  };
+  const Row rows[] = {
+      {R"("ranks_per_node": 4, "shard_group": 3)", kThree, "", "4 ranks share the batch, and groups of 3 ranks"},
+      {R"("ranks_per_node": 4, "shard_group": 8)", kThree, "", "4 ranks share the batch, and groups of 8 ranks"},
+      {kFour, R"({ "stage": 0 })", "", "ZeRO stage 0 shards nothing"},
+      {kFour, R"({ "stage": 3, "offload_optimizer": { "device": "cpu" } })", "", "an offloaded optimizer whose shards"},
+      {kFour, R"({ "stage": 1 })", R"("compression": { "method": "sign", "groups": 4 },)", "compressed gradients with"},
+      {kFour, kThree, R"("quirks": ["mean_of_rank_means"],)", "shard groups with quirks"},
+      {kFour, kThree, R"("numerics": "fast",)", "shard groups in a run of fast arithmetic"},
+      {kFour, kThree, R"("recovery": { "memory_ladder": true },)", "the memory ladder with shard groups"},
+      {R"("replicas": 4, "shard_group": 2, "pipeline": 2)", kThree, "", "shard groups on a pipeline's stages"},
+  };
+  for (const Row& row : rows)
+    EXPECT_NE(refusal_of(scenario_text(row.world, row.zero, row.more)).find(row.says), std::string::npos)
+        << row.says << "\nis not in\n"
+        << refusal_of(scenario_text(row.world, row.zero, row.more));
+  EXPECT_EQ(refusal_of(scenario_text(kFour, kThree)), "");
+}
+
 TEST(Parallel, TheBatchIsSharedByReplicas) {
   const Scenario scenario = load_scenario_text(scenario_text(R"("replicas": 2, "pipeline": 4)"), "parallel.json");
   EXPECT_EQ(scenario.world.ranks(), 8);

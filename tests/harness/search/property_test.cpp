@@ -25,9 +25,9 @@ using namespace property;
 constexpr double kWallLimit_s = 300;  // of one case: they take milliseconds, but a busy machine may leave them waiting
 constexpr std::uint64_t kSeed = 20240601;
 constexpr int kCases = 40;                // of each property, in the fast set
-constexpr int kSlowCases = 600;           //   in the slow one: eight properties, and one about faults
-constexpr int kNightlyCases = 1'000'000;  //   at night as many as there is time for: nine times 800 s, an hour on
-constexpr double kNightly_s = 800;        //   two cores
+constexpr int kSlowCases = 600;           //   in the slow one: nine properties, and one about faults
+constexpr int kNightlyCases = 1'000'000;  //   at night as many as there is time for: ten times 720 s, an hour on
+constexpr double kNightly_s = 720;        //   two cores
 constexpr int kSearch = 150;              // cases within which a planted fault has to be found
 constexpr int kShrinkRuns = 400;
 
@@ -88,6 +88,11 @@ TEST(Property, RestartsKeepTheResiduals) {
 }
 
 TEST(Property, DividedExpertsKeepTheBits) { keeps_the_bits("divided experts", with(&Wanted::experts), 10); }
+TEST(Property, ShardGroupsKeepTheBits) {
+  Wanted wanted = with(&Wanted::groups);
+  wanted.formulas = true;
+  keeps_the_bits("shard groups", wanted, 11);
+}
 
 // ---- faults and orders
 // -----------------------------------------------------------------------------------------------
@@ -161,11 +166,13 @@ void keep_the_bits(int property, int cases, double budget_s = 0) {
       return keeps_the_bits("offload", with(&Wanted::offload), others, cases, budget_s);
     case 6:
       return keeps_the_bits("pipeline and tensor", with(&Wanted::parallel), others, cases, budget_s);
+    case 7:
+      return keeps_the_bits("shard groups", with(&Wanted::groups), others, cases, budget_s);
     default:
       return keeps_the_bits("restarts", with(&Wanted::restarts), others, cases, budget_s);
   }
 }
-constexpr int kProperties = 8;
+constexpr int kProperties = 9;
 
 class PropertySlow : public ::testing::TestWithParam<int> {};
 TEST_P(PropertySlow, KeepsTheBits) { keep_the_bits(GetParam(), kSlowCases); }
