@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
+#include "harness/scenario/variants.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/layout/copy_places.h"
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/segments.h"
@@ -34,9 +33,9 @@ struct Sizes {
         P(double(parameters.trainable_size())),
         F(double(parameters.size()) - P),
         H(parameters.shares_head() ? double(parameters.wte().size) : 0),
-        groups(groups_of(scenario)),
+        groups(shard_groups_of(scenario)),
         N(groups.size),
-        kept(copies_at_most(scenario)),
+        kept(peer_copies_at_most(scenario)),
         stage(plan.layout.zero.stage),
         C(double(runtime::size_of(plan.definition.precision.compute))),
         G(double(runtime::size_of(plan.definition.precision.gradients))),
@@ -67,23 +66,6 @@ struct Sizes {
   }
   bool persists(const ParameterInfo& p) const { return p.size <= plan.layout.zero.persistence_threshold_elements; }
   double copies() const { return stage >= 1 ? kept : 0; }  // of others' shards on a rank
-  static double copies_at_most(const Scenario& scenario) {
-    const runtime::RecoveryPlan& recovery = scenario.train.recovery;
-    if (recovery.policy != runtime::RecoveryPolicy::rebuild_and_redo) return 0;
-    const runtime::ShardGroups groups = groups_of(scenario);
-    std::vector<int> axis(std::size_t(groups.ranks));
-    std::iota(axis.begin(), axis.end(), 0);
-    const auto node_of = [&](int rank) { return rank / scenario.world.ranks_per_node; };
-    int most = 0;
-    for (int group = 0; group < groups.groups(); ++group) {
-      const runtime::CopyPlaces at(groups.members(axis, group), node_of, groups.copies(recovery.peer_copies));
-      most = std::max(most, at.kept_at_most());
-    }
-    return most;
-  }
-  static runtime::ShardGroups groups_of(const Scenario& scenario) {
-    return runtime::shard_groups(scenario.train.layout, scenario.world.ranks() - scenario.train.recovery.spares);
-  }
 
   const runtime::TrainPlan& plan;
   Parameters parameters;
@@ -220,10 +202,6 @@ double most(const Sizes& s, Of of_rank) {
   for (int rank = 0; rank < s.groups.ranks; ++rank) largest = std::max(largest, double(of_rank(rank)));
   return largest;
 }
-
-}  // namespace
-
-namespace {
 
 struct Budget {
   const Sizes& s;

@@ -3,6 +3,7 @@
 
 #include "harness/scenario/scenario.h"
 #include "kernels/fast.h"
+#include "runtime/layout/shard_groups.h"
 
 namespace seeksim::harness {
 
@@ -15,6 +16,10 @@ kernels::FastWay fast_way(const runtime::TrainPlan& plan);
 
 // How many ranks share the batch: the length of the data axis.
 int data_size(const Scenario& scenario);
+// How ZeRO's shards lie among them; spares hold none.
+runtime::ShardGroups shard_groups_of(const Scenario& scenario);
+// Copies of others' shards that a rank keeps at most, for recoveries; 0 where none are kept.
+int peer_copies_at_most(const Scenario& scenario);
 // Micro-batches of the replica that has most; 0 where the batch is not known yet.
 int micro_batches_of_replica(const Scenario& scenario);
 
