@@ -76,6 +76,20 @@ Stored load(const std::string& name) {
   return s;
 }
 
+double worst_weight(const Stored& s, const FreeRun& run) {
+  const std::vector<Parameter> parameters = parameters_of(s.training.model);
+  double worst = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::vector<float>& want = s.last.at(parameters[i].name).values;
+    for (std::size_t k = 0; k < want.size(); ++k) {
+      // Softmax does not see the keys' bias: its true gradient is 0, and Adam divides noise by noise.
+      const bool key = parameters[i].part == Part::qkv_bias && k / (want.size() / 3) == 1;
+      if (!key) worst = std::max(worst, std::abs(double(want[k]) - run.weights[i][k]));
+    }
+  }
+  return worst;
+}
+
 class StoredByPyTorch : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Models, StoredByPyTorch,
                          testing::Values("tiny", "tiny_untied", "tiny_llama", "tiny_llama_tied"));
@@ -88,16 +102,21 @@ TEST_P(StoredByPyTorch, TenStepsAreTheSame) {
     EXPECT_NEAR(run.loss[i], loss, 1e-6 * loss) << "step " << i + 1;
     EXPECT_NEAR(run.norm[i], norm, 1e-6 * norm) << "step " << i + 1;
   }
-  const std::vector<Parameter> parameters = parameters_of(s.training.model);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const std::vector<float>& want = s.last.at(parameters[i].name).values;
-    double worst = 0;
-    for (std::size_t k = 0; k < want.size(); ++k) {
-      // Softmax does not see the keys' bias: its true gradient is 0, and Adam divides noise by noise.
-      const bool key = parameters[i].part == Part::qkv_bias && k / (want.size() / 3) == 1;
-      if (!key) worst = std::max(worst, std::abs(double(want[k]) - run.weights[i][k]));
-    }
-    EXPECT_LE(worst, 5e-6) << parameters[i].name;
+  EXPECT_LE(worst_weight(s, run), 5e-6);
+}
+
+// torch.optim.Muon on the matrices of the same models, its iteration in float64 (golden/pytorch/train_muon.py).
+TEST(StoredByMuon, TenStepsAreTheSame) {
+  for (const char* name : {"tiny", "tiny_llama"}) {
+    Stored s = load(name);
+    const std::string folder = seeksim::paths::source_dir() + "/golden/pytorch/muon_" + name;
+    s.expected = nlohmann::json::parse(contents(folder + "/expected.json"));
+    s.last = tensors_of(folder + "/final.safetensors");
+    s.training.optimizer.muon = true;
+    s.training.optimizer.momentum = s.expected["momentum"];
+    EXPECT_LE(worst_weight(s, run_freely(s.training, s.options)), 2e-6) << name;
+    s.training.optimizer.momentum *= 0.99;
+    EXPECT_GT(worst_weight(s, run_freely(s.training, s.options)), 2e-5) << name << ", another momentum";
   }
 }
 
