@@ -1,18 +1,14 @@
-// P: trained parameters; F: frozen ones; H: elements of a tied head's use (0 otherwise), whose gradient travels apart;
-// N: ranks among whom ZeRO cuts: of the data axis, or of a shard group.
+// P, F, H, N and what else has one letter: formula_sizes.h.
 #include "harness/oracles/formulas.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "harness/scenario/variants.h"
+#include "harness/oracles/formula_sizes.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/layout/gpt2_parameters.h"
-#include "runtime/layout/parameters.h"
 #include "runtime/layout/segments.h"
-#include "runtime/layout/shard_groups.h"
-#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
 namespace {
@@ -23,61 +19,7 @@ using runtime::OpKind;
 using runtime::ParameterInfo;
 using runtime::Parameters;
 
-constexpr double kFloat = sizeof(float);
 constexpr double kBlockBytes = kFloat * double(kernels::kBlock);
-
-struct Sizes {
-  explicit Sizes(const Scenario& scenario)
-      : plan(scenario.train),
-        parameters(plan.definition.model, plan.definition.optimizer),
-        P(double(parameters.trainable_size())),
-        F(double(parameters.size()) - P),
-        H(parameters.shares_head() ? double(parameters.wte().size) : 0),
-        groups(shard_groups_of(scenario)),
-        N(groups.size),
-        kept(peer_copies_at_most(scenario)),
-        stage(plan.layout.zero.stage),
-        C(double(runtime::size_of(plan.definition.precision.compute))),
-        G(double(runtime::size_of(plan.definition.precision.gradients))),
-        M(kFloat * runtime::kind_of(plan.definition.optimizer).moments()),
-        O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)),
-        own(P / N),
-        uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices) {
-    for (int place = 0; uneven && place < N; ++place)
-      own = std::max(place == 0 ? 0 : own, trained_bound(place + 1) - trained_bound(place));
-  }
-
-  // Elements of [offset, offset + size) in the share of a rank: an even one, unless shards end between matrices.
-  double share(int rank, double offset, double size) const {
-    const auto bound = [&](int of) { return offset < P ? trained_bound(of) : P + of * F / N; };  // cut apart
-    const int place = groups.place_of(rank);
-    return std::max(0.0, std::min(offset + size, bound(place + 1)) - std::max(offset, bound(place)));
-  }
-  // Where a shard begins: at place P/N, or the nearer end of the matrix that this is in, the first of two.
-  double trained_bound(int place) const {
-    const double even = place * P / N;
-    for (const ParameterInfo* p : parameters.trainable()) {
-      const double begin = double(p->offset), size = double(p->experts > 0 ? p->slab : p->size);
-      if (!p->undivided || even <= begin || even >= begin + double(p->size)) continue;
-      const double first = begin + std::floor((even - begin) / size) * size;
-      return even - first <= first + size - even ? first : first + size;
-    }
-    return even;
-  }
-  bool persists(const ParameterInfo& p) const { return p.size <= plan.layout.zero.persistence_threshold_elements; }
-  double copies() const { return stage >= 1 ? kept : 0; }  // of others' shards on a rank
-
-  const runtime::TrainPlan& plan;
-  Parameters parameters;
-  double P, F, H;  // elements: trained, frozen, the tied head's second use
-  runtime::ShardGroups groups;
-  int N;
-  double kept;
-  int stage;
-  double C, G, M, O;  // bytes of an element: to compute with, of its gradient, of its moments, of these and its master
-  double own;         // trained elements of the largest shard
-  bool uneven;        // shards end between matrices (Muon)
-};
 
 // The modules that stage 3 gathers, as lists of parameters that do not persist.
 std::vector<std::vector<const ParameterInfo*>> gathered_modules(const Sizes& s) {
@@ -272,11 +214,15 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   const Sizes s(scenario);
   const double N = s.N;
   Budget budget{s};
+  const double secondary = s.keeps() ? s.C * (s.largest_of(s.keeping.size) + s.F / s.keeping.size) : 0;
+  const double blocks = (s.F > 0 ? 2 : 1) * (s.keeps() ? 2 : 1);
   if (s.plan.layout.offload.parameters.home != runtime::Home::device)
-    budget.tag(MemoryTag::parameters, s.C * persistent_elements(s), 0, "those that stay gathered");
+    budget.tag(MemoryTag::parameters, s.C * persistent_elements(s) + secondary, s.keeps() ? blocks : 0,
+               s.keeps() ? "those that stay gathered, and a secondary shard" : "those that stay gathered");
   else if (s.stage >= 3)
-    budget.tag(MemoryTag::parameters, s.C * ((s.uneven ? s.own + s.F / N : (s.P + s.F) / N) + persistent_elements(s)),
-               s.F > 0 ? 2 : 1, "C(P + F)/N and those that stay gathered");
+    budget.tag(MemoryTag::parameters, s.C * (s.own + s.F / N + persistent_elements(s)) + secondary, blocks,
+               s.keeps() ? "C(P + F)/N, those that stay gathered, and a secondary shard"
+                         : "C(P + F)/N and those that stay gathered");
   else
     budget.tag(MemoryTag::parameters, s.C * (s.P + s.F), 0, "C(P + F)");
   const bool offloaded = s.plan.layout.offload.optimizer.home != runtime::Home::device;
@@ -355,17 +301,20 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
       const auto modules = gathered_modules(s);
       for (const runtime::ModuleUse& use :
            runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
+        const bool inside = s.keeps() && use.phase != runtime::Phase::forward;
         for (const ParameterInfo* p : modules[std::size_t(use.module)])
-          own += s.share(rank, double(p->offset), double(p->size));
+          own += s.share_in(inside ? s.keeping : s.groups, rank, double(p->offset), double(p->size)) *
+                 (inside ? s.keeping.size - 1 : others);
       }
       return own;
     });
     const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
     const double passes = double(steps) * cut_of(s).count() * runs;
     const double shares = (s.P > 0) + (s.F > 0);  // of a rank, each cut at blocks
-    kind("param_gather", passes * module_uses * others, passes * 3 * others * shares * (s.parameters.tied() ? 2 : 1),
-         "2P(N-1)/N a micro-step (a tied head gathers wte twice; a recomputed segment all its layers but one again), "
-         "twice where it is run again",
+    kind("param_gather", passes * module_uses, passes * 3 * others * shares * (s.parameters.tied() ? 2 : 1),
+         s.keeps() ? "P(N-1)/N a micro-step forward, and backward and recomputation over the ranks of a group"
+                   : "2P(N-1)/N a micro-step (a tied head gathers wte twice; a recomputed segment all its layers but "
+                     "one again), twice where it is run again",
          s.C);
     lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
   }

@@ -18,6 +18,14 @@ Finding traffic_formula(const Evidence& evidence, const std::string& argument);
 Finding conservation(const Evidence& evidence, const std::string& argument);
 Finding one_history(const Evidence& evidence, const std::string& argument);
 
+// Over the steps of a pipeline that were measured after the first; 0 where there are none.
+double measured_bubble(const RunRecord& run);
+// (p-1)/(v*m+p-1) for GPipe, 1F1B and interleaved, v pieces of the model a stage (Narayanan et al. 2021), to `percent`
+// of itself. Holds where messages are free and stages cost alike.
+Finding bubble_formula(const Evidence& evidence, const std::string& percent);
+// Micro-batches whose activations a stage holds at a time: min(p - s, m) under 1F1B, m under GPipe.
+Finding live_activations(const Evidence& evidence, const std::string& argument);
+
 // What is wrong with an argument of model_state; empty: nothing.
 std::string want_gigabytes(const std::string& text, int);
 

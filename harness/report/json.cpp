@@ -12,7 +12,7 @@
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/goodput.h"
 #include "harness/oracles/numbers.h"
-#include "harness/oracles/pipelines.h"
+#include "harness/oracles/inside_a_step.h"
 #include "harness/oracles/reruns.h"
 #include "harness/record/causes.h"
 #include "harness/report/bundle.h"

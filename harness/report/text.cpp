@@ -11,7 +11,7 @@
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/goodput.h"
 #include "harness/oracles/numbers.h"
-#include "harness/oracles/pipelines.h"
+#include "harness/oracles/inside_a_step.h"
 #include "harness/oracles/reruns.h"
 #include "harness/report/report.h"
 #include "harness/report/story.h"
@@ -258,6 +258,8 @@ std::string layout_line(const Scenario& scenario) {
   if (layout.parallel.expert > 1)
     axes = fmt::format("; {} data, experts over {} of them", ways, layout.parallel.expert);
   if (layout.parallel.shard_group > 0) axes += fmt::format("; shards in groups of {}", layout.parallel.shard_group);
+  if (layout.zero.stage == 3 && layout.zero.hpz_partition > 1)
+    axes += fmt::format("; secondary shards in groups of {}", layout.zero.hpz_partition);
   return fmt::format("  layout    ZeRO stage {}, {}{}; micro-batch {} x {} accumulation step{}\n", layout.zero.stage,
                      name(scenario.train.definition.precision.compute), axes, layout.micro_batch, accumulation,
                      accumulation == 1 ? "" : "s");

@@ -118,6 +118,8 @@ std::string why_not(const Scenario& scenario) {
   if (scenario.world.ranks() == 1) return "there is one rank";
   if (!train.layout.parallel.alone()) return "the model is cut into pipeline stages, tensor ways or expert groups";
   if (train.layout.parallel.shard_group > 0) return "shards are in groups (world.shard_group)";
+  if (train.layout.zero.stage == 3 && train.layout.zero.hpz_partition > 1)
+    return "secondary shards are in groups (zero_hpz_partition_size)";
   if (train.definition.compression.on()) return "gradients are compressed";
   if (train.definition.model.own != nullptr) return "the model's family is not seeksim's own";
   if (scenario.world.schedule.strategy != sim::Strategy::seeded || !scenario.world.schedule.slow.empty())

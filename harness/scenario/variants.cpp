@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "runtime/layout/copy_places.h"
-#include "runtime/layout/shard.h"
+#include "runtime/layout/shard_groups.h"
 
 namespace seeksim::harness {
 
@@ -32,7 +32,7 @@ int micro_batches_of_replica(const Scenario& scenario) {
   if (batch < 1 || layout.micro_batch < 1 || data_size(scenario) < 1) return 0;
   std::size_t most = 0;
   for (int replica = 0; replica < data_size(scenario); ++replica) {
-    const runtime::SampleRange share = runtime::samples_of(batch, data_size(scenario), replica);
+    const runtime::SampleRange share = runtime::share_of_step(scenario.train, data_size(scenario), replica);
     most = std::max(most, runtime::micro_batches(share, layout.micro_batch).size());
   }
   return int(most);

@@ -201,6 +201,11 @@ void draw_shard_groups(Json& s) {
   s["world"] = {{"nodes", 1}, {"replicas", group * groups}, {"shard_group", group}, {"network", "ib"}};
   if (one_in(3)) s["world"]["nodes"] = groups;
   s["recovery"] = {{"watchdog_s", 60}, {"peer_copies", between(0, 3)}};
+  Json& zero = s["deepspeed"]["zero_optimization"];
+  if (zero["stage"] == 3 && group > 1 && one_in(2)) {  // only a second copy of the parameters is in groups
+    s["world"].erase("shard_group");
+    zero["zero_hpz_partition_size"] = group;
+  }
   if (!one_in(4)) return;
   const int steps = s["steps"];
   s["recovery"]["peer_copies"] = between(1, 3);  // one group may be left, in which none has the shard of the dead

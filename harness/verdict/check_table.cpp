@@ -9,7 +9,6 @@
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/inside_a_step.h"
 #include "harness/oracles/numbers.h"
-#include "harness/oracles/pipelines.h"
 #include "harness/oracles/quirk_difference.h"
 #include "harness/oracles/reference_steps.h"
 #include "harness/oracles/reruns.h"

@@ -7,7 +7,7 @@
 
 #include "harness/oracles/flops.h"
 #include "harness/oracles/goodput.h"
-#include "harness/oracles/pipelines.h"
+#include "harness/oracles/inside_a_step.h"
 #include "harness/verdict/checks.h"
 #include "runtime/seams/time.h"
 

@@ -31,6 +31,11 @@ ShardGroups shard_groups(const Layout& layout, int ranks) {
   return shard_groups(shards ? std::max(layout.parallel.shard_group, 0) : 0, ranks);
 }
 
+ShardGroups secondary_groups(const Layout& layout, int ranks) {
+  const bool keeps = layout.zero.placement().parameters == Place::sharded && layout.zero.hpz_partition > 1;
+  return shard_groups(keeps ? int(std::min<std::int64_t>(layout.zero.hpz_partition, ranks)) : 0, ranks);
+}
+
 StepCut step_cut(const TrainPlan& plan, int replicas, int data) {
   const Index batch = plan.definition.global_batch;
   const ShardGroups groups = shard_groups(plan.layout, replicas);
@@ -44,6 +49,13 @@ StepCut step_cut(const TrainPlan& plan, int replicas, int data) {
   cut.groups = groups.groups();
   cut.group = groups.group_of(data);
   return cut;
+}
+
+SampleRange share_of_step(const TrainPlan& plan, int replicas, int data) {
+  const ShardGroups groups = shard_groups(plan.layout, replicas);
+  const SampleRange group = samples_of(plan.definition.global_batch, groups.groups(), groups.group_of(data));
+  const SampleRange own = samples_of(group.size(), groups.size, groups.place_of(data));
+  return {group.begin + own.begin, group.begin + own.end};
 }
 
 }  // namespace seeksim::runtime

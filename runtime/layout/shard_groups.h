@@ -35,8 +35,14 @@ ShardGroups shard_groups(int asked, int ranks);
 // Those of a plan, on a data axis of so many ranks; one group where nothing is sharded.
 ShardGroups shard_groups(const Layout& layout, int ranks);
 
+// The groups that keep all parameters once more, from which backward gathers them (ZeRO++'s hpZ); one group where none
+// does.
+ShardGroups secondary_groups(const Layout& layout, int ranks);
+
 // How a step's samples are cut among the ranks of a world of `replicas` on the data axis, as those see it that share a
 // shard group with the one at `data`: ranks of the cut are places in that group (expert groups: of all ranks).
 StepCut step_cut(const TrainPlan& plan, int replicas, int data);
+// The samples of a step that the one at `data` has where they are contiguous (gradients replicated).
+SampleRange share_of_step(const TrainPlan& plan, int replicas, int data);
 
 }  // namespace seeksim::runtime

@@ -35,6 +35,8 @@ struct ZeroPlan {
   std::int64_t persistence_threshold_elements = 100'000;  // smaller parameters stay gathered
   std::int64_t max_live_parameters = 1'000'000'000;
   std::int64_t max_reuse_distance = 1'000'000'000;
+  std::int64_t hpz_partition =
+      1;  // stage 3: ranks of a group that keeps all parameters once more, for backward; 1: none
 
   Placement placement() const { return placement_of(stage); }
 };

@@ -199,6 +199,18 @@ SEEKSIM_BUG(
     "a rank that has heard of a revoke by the time that it hears a vote's answer gives the step up, whatever the "
     "answer is (with a fault right after a commit, and an order that `seeksim explore --strategy exhaustive` finds)",
     "one_history")
+SEEKSIM_BUG(replicas_not_reduced,
+            "shard groups never bring their gradients together: each trains on the samples of its own ranks, as if there "
+            "were no others (world.shard_group, several groups)",
+            "replicas_equal")
+SEEKSIM_BUG(replicas_added_up,
+            "the sum over shard groups is taken for a mean over one of them: gradients are as many times too large as "
+            "there are groups (world.shard_group, several groups)",
+            "conservation")
+SEEKSIM_BUG(secondary_shards_stale,
+            "what backward gathers inside a group is what the first forward pass left there, and no later one renews it "
+            "(zero_hpz_partition_size)",
+            "golden")
 SEEKSIM_BUG(residual_dropped,
             "what compression leaves out of a gradient is forgotten instead of kept for the next one (compression)",
             "compression_conserves")

@@ -17,6 +17,7 @@ SEEKSIM_EDGE(checkpoint_written, "copy: an input of a segment, before it is copi
 SEEKSIM_EDGE(checkpoint_copied_out, "compute: that copy, before its place on the device is written again")
 SEEKSIM_EDGE(checkpoint_place_free, "copy: the last user of a place, before an input comes back into it")
 SEEKSIM_EDGE(checkpoint_copied_in, "compute: an input that comes back, before it is used")
+SEEKSIM_EDGE(secondary_filled, "copy: a secondary shard, before backward gathers it (stage 3, zero_hpz_partition_size)")
 SEEKSIM_EDGE(space_free, "copy: the last user of a space, before something else is gathered into it (stage 3)")
 SEEKSIM_EDGE(shards_drawn, "host: initial shards, before others get them")
 SEEKSIM_EDGE(shards_moved, "host: shards in their new places, before the old ones are given up")

@@ -47,7 +47,7 @@ void Reduction::connect(Index blocks) {
   reducer_->connect(world_.shards(), keeper->partition(), world_.cut(), world_.replicas());
   if (GatheredWeights* gathered = tensors_.gathered()) {
     gathered->connect(world_.shards(), keeper->partition(), keeper->own().on_device, keeper->own().frozen,
-                      keeper->own().swapped.get());
+                      keeper->own().swapped.get(), world_.secondary());
   }
   if (bench_.shards_gradients()) buckets_.emplace(bench_.rank.device, bench_.plan, *reducer_, blocks);
 }

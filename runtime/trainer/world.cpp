@@ -48,6 +48,12 @@ void World::connect(std::uint32_t epoch) {
     replicas_.emplace(bench_.rank, Axis::replicate, epoch, groups_.replicas(axis, place), watchdog,
                       part() * groups_.size + place);
   }
+  const ShardGroups keeping = secondary_groups(bench_.plan.layout, grid_->replicas());
+  if (keeping.groups() > 1) {
+    const int group = keeping.group_of(place_.data);
+    secondary_.emplace(bench_.rank, Axis::shard, epoch, keeping.members(axis, group), bench_.plan.recovery.watchdog_ns,
+                       part() * keeping.groups() + group);
+  }
   if (replica_) replica_->connect(*grid_, place_, epoch);
   if (tensor_) {
     tensor_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
@@ -69,6 +75,7 @@ void World::disconnect() {
   if (tensor_) tensor_->disconnect();
   if (experts_) experts_->disconnect();
   if (replica_) replica_->disconnect();
+  secondary_.reset();
   replicas_.reset();
   shards_.reset();
   comm_.reset();
@@ -104,7 +111,7 @@ Index World::samples_of(int share) const {
 std::vector<Communicator*> World::communicators() {
   std::vector<Communicator*> all;
   const auto add = [&](std::vector<Communicator*> more) { all.insert(all.end(), more.begin(), more.end()); };
-  for (std::optional<Communicator>* comm : {&comm_, &shards_, &replicas_}) {
+  for (std::optional<Communicator>* comm : {&comm_, &shards_, &replicas_, &secondary_}) {
     if (*comm) all.push_back(&**comm);
   }
   if (tensor_ && tensor_->communicator() != nullptr) all.push_back(tensor_->communicator());

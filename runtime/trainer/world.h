@@ -62,6 +62,8 @@ class World {
   // Of the ranks among whom ZeRO cuts: the shard group, or the data axis where that is one group.
   Communicator& shards() { return shards_ ? *shards_ : *comm_; }
   const Communicator& shards() const { return shards_ ? *shards_ : *comm_; }
+  // Of the ranks that keep all parameters once more for backward; null: there are none.
+  Communicator* secondary() { return secondary_ ? &*secondary_ : nullptr; }
   Communicator* replicas() { return replicas_ ? &*replicas_ : nullptr; }  // of those with the same shard, if any
   Replica* replica() { return replica_ ? &*replica_ : nullptr; }          // where a model is on several ranks
   TensorAxis* tensor() { return tensor_ ? &*tensor_ : nullptr; }          // where its products are split
@@ -87,7 +89,7 @@ class World {
   std::optional<TensorAxis> tensor_;
   std::optional<ExpertGroup> experts_;
   // Made by connect().
-  std::optional<Communicator> comm_, shards_, replicas_;
+  std::optional<Communicator> comm_, shards_, replicas_, secondary_;
   std::optional<PipelineLinks> links_;
 };
 

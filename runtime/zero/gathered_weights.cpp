@@ -19,6 +19,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const
       bug_(plan.bug),
       every_module_(parameters.pieces().size() == 1 && parameters.embeds() && parameters.heads()),
       trainable_(parameters.trainable_size()),
+      parameters_(parameters),
       launch_(rank.device.copy_queue(), rank.id) {
   Index kept = 0;
   for (const ParameterInfo& p : parameters.all()) {
@@ -46,34 +47,55 @@ void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset,
   }
 }
 
+bool GatheredWeights::is_in_a_module(Index element) const {
+  const auto has = [element](const Stretch& s) { return element >= s.offset && element < s.offset + s.size; };
+  return std::any_of(modules_.begin(), modules_.end(),
+                     [&](const Module& m) { return std::any_of(m.stretches.begin(), m.stretches.end(), has); });
+}
+
 void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parameters) {
   Module module;
   for (const ParameterInfo* p : parameters) {
     if (p->size <= plan_.persistence_threshold_elements) continue;
     if (module.size == 0) module.name = p->name;
     add_stretch(module.stretches, p->offset, p->size, module.size);
+    if (!is_in_a_module(p->offset)) add_stretch(module.first_here, p->offset, p->size, module.size);
     module.size += p->size;
   }
   modules_.push_back(std::move(module));
 }
 
 void GatheredWeights::connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen,
-                              SwappedParameters* files) {
+                              SwappedParameters* files, Communicator* group) {
   forget();
-  files_ = files;
   last_ = {};  // of this world nothing has been gathered
   last_.rank = rank_.id;
   last_.epoch = comm.epoch();
-  comm_ = &comm;
-  partition_ = &partition;
-  shard_ = shard;
-  frozen_ = frozen;
+  all_ = {&comm, &partition, shard, frozen, files};
+  secondary_shard_.reset();
+  secondary_frozen_.reset();
+  if (group != nullptr) connect_secondary(*group);
+}
+
+// Filled by forward passes, whatever a world before left there.
+void GatheredWeights::connect_secondary(Communicator& group) {
+  secondary_cut_.emplace(parameters_, group.size());
+  secondary_.emplace(Owners{&group, &*secondary_cut_, {}, {}, nullptr});
+  const auto allocate = [this](Index n, BufferPtr& buffer) -> AnyVec {
+    const std::size_t bytes = std::size_t(std::max<Index>(n, 1)) * size_of(type_);
+    buffer = rank_.device.allocate(bytes, MemoryTag::parameters, "secondary shard");
+    return {buffer.get(), 0, n, type_};
+  };
+  secondary_->shard = allocate(secondary_cut_->shard(group.position()).size, secondary_shard_);
+  const Index frozen = secondary_cut_->frozen(group.position()).size;
+  if (frozen > 0) secondary_->frozen = allocate(frozen, secondary_frozen_);
 }
 
 void GatheredWeights::forget() {
-  if (files_ != nullptr) files_->forget();
-  files_ = nullptr;  // the next world has others
-  for (Module& module : modules_) module.buffer = -1, module.gathered = {};
+  if (all_.files != nullptr) all_.files->forget();
+  all_ = {};  // the next world has others
+  secondary_.reset();
+  for (Module& module : modules_) module.buffer = -1, module.gathered = {}, module.kept = {}, module.is_kept = false;
   spaces_.clear();  // what an abort left in them shall not be mistaken for something gathered
   now_.live = 0;
   now_.at = 0;
@@ -111,6 +133,7 @@ void GatheredWeights::fetch(int module) {
 void GatheredWeights::release(int module) {
   SEEKSIM_CHECK_EQ(module, now_.current);
   Module& m = modules_[module];
+  if (secondary_ && m.size > 0 && sequence_[now_.at].phase == Phase::forward) keep_secondary(m);
   if (m.size > 0 && !keeps(module)) {
     Space& space = spaces_[m.buffer];
     space.taken = bug_.is(Bug::kept_gathered);
@@ -123,6 +146,24 @@ void GatheredWeights::release(int module) {
     m.buffer = -1;
   }
   ++now_.at;
+}
+
+// After the module ran, from where it is gathered. What an earlier module has, a tied embedding, was kept with that,
+// and may be on its way to others again.
+void GatheredWeights::keep_secondary(Module& m) {
+  if (m.is_kept && bug_.is(Bug::secondary_shards_stale)) return;
+  const int me = secondary_->comm->position();
+  Buffer* const gathered = spaces_[m.buffer].buffer.get();
+  for (const Stretch& s : m.first_here) {
+    const bool frozen = s.offset >= trainable_;
+    const ShardInfo all = frozen ? secondary_cut_->frozen(me) : secondary_cut_->shard(me);
+    const ShardInfo own = secondary_cut_->shard_in(me, s.offset, s.offset + s.size);
+    if (own.size == 0) continue;
+    copy_values(*compute_, m.name, SEEKSIM_SITE, AnyVec(gathered, s.at + own.offset - s.offset, own.size, type_),
+                (frozen ? secondary_->frozen : secondary_->shard).part(own.offset - all.offset, own.size));
+  }
+  m.kept = compute_->queue().record();
+  m.is_kept = true;
 }
 
 AnyVec GatheredWeights::of(const ParameterInfo& parameter) {
@@ -168,7 +209,7 @@ bool GatheredWeights::keeps(int module) const {
 }
 
 void GatheredWeights::gather_ahead() {
-  if (files_ != nullptr) return read_ahead();  // a gather would make the host wait for the disk here
+  if (all_.files != nullptr) return read_ahead();  // a gather would make the host wait for the disk here
   Index ahead = 0;
   for (std::size_t next = now_.at + 1; next < sequence_.size(); ++next) {
     const Module& m = modules_[sequence_[next].module];
@@ -181,11 +222,11 @@ void GatheredWeights::gather_ahead() {
 
 // From the files, while the module that was fetched runs.
 void GatheredWeights::read_ahead() {
-  const int me = comm_->position();
+  const int me = all_.comm->position();
   Op op;
   op.step = now_.step;
   op.micro_batch = now_.micro_batch;
-  op.epoch = comm_->epoch();
+  op.epoch = all_.comm->epoch();
   op.site = SEEKSIM_SITE;
   Index ahead = 0;
   for (std::size_t next = now_.at + 1; next < sequence_.size() && ahead < plan_.prefetch_elements; ++next) {
@@ -195,8 +236,8 @@ void GatheredWeights::read_ahead() {
     op.phase = sequence_[next].phase;
     for (const Stretch& s : m.stretches) {
       if (s.offset >= trainable_) continue;
-      const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
-      if (own.size > 0 && !files_->read_ahead(own.offset - partition_->shard(me).offset, own.size, op)) return;
+      const ShardInfo own = all_.partition->shard_in(me, s.offset, s.offset + s.size);
+      if (own.size > 0 && !all_.files->read_ahead(own.offset - all_.partition->shard(me).offset, own.size, op)) return;
     }
   }
 }
@@ -234,7 +275,9 @@ void GatheredWeights::gather_into(Module& m, std::size_t place) {
   op.micro_batch = now_.micro_batch;
   op.tensor = m.name;
   op.site = SEEKSIM_SITE;
-  m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer);
+  const bool again = secondary_.has_value() && op.phase != Phase::forward;
+  if (again) after(launch_.queue(), m.kept, Edge::secondary_filled, bug_);
+  m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer, again ? *secondary_ : all_);
   if (!plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered_at_once, bug_);
 }
 
@@ -248,36 +291,38 @@ Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step, bool 
   Launcher launch(queue, rank_.id);
   std::vector<Stretch> stretches = kept_;
   if (new_world) stretches.insert(stretches.end(), kept_frozen_.begin(), kept_frozen_.end());
-  return gather(launch, op, stretches, *persistent_);
+  return gather(launch, op, stretches, *persistent_, all_);
 }
 
 // Elements of the own shard from `at` on: its front is in memory, the rest in a file.
 void GatheredWeights::bring_own(Launcher& launch, const Op& op, Index at, AnyVec to) {
-  const Index stays = std::clamp<Index>(files_->resident() - at, 0, to.n);
-  copy_values(launch, op.tensor, SEEKSIM_SITE, shard_.part(at, stays), to.part(0, stays));
+  const Index stays = std::clamp<Index>(all_.files->resident() - at, 0, to.n);
+  copy_values(launch, op.tensor, SEEKSIM_SITE, all_.shard.part(at, stays), to.part(0, stays));
   Op read = op;
-  read.epoch = comm_->epoch();
-  files_->bring(launch, at + stays, to.part(stays, to.n - stays), read, *comm_, last_);
+  read.epoch = all_.comm->epoch();
+  all_.files->bring(launch, at + stays, to.part(stays, to.n - stays), read, *all_.comm, last_);
 }
 
-Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into) {
+Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into,
+                              const Owners& owners) {
   pieces_.clear();
-  const int me = comm_->position();
-  launch.at(comm_->epoch(), op.step);
+  const Partition& partition = *owners.partition;
+  const int me = owners.comm->position();
+  launch.at(owners.comm->epoch(), op.step);
   launch.phase(op.phase, op.micro_batch);
   for (const Stretch& s : stretches) {
     const bool frozen = s.offset >= trainable_;
-    const ShardInfo mine = frozen ? partition_->frozen(me) : partition_->shard(me);
-    const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
-    const AnyVec from = (frozen ? frozen_ : shard_).part(own.offset - mine.offset, own.size);
+    const ShardInfo mine = frozen ? partition.frozen(me) : partition.shard(me);
+    const ShardInfo own = partition.shard_in(me, s.offset, s.offset + s.size);
+    const AnyVec from = (frozen ? owners.frozen : owners.shard).part(own.offset - mine.offset, own.size);
     // From memory of the host, or a file, it goes to its place first, and from there to the others.
-    const bool in_file = files_ != nullptr && !frozen;
+    const bool in_file = owners.files != nullptr && !frozen;
     const bool is_here = own.size == 0 || (!in_file && from.buffer->space == runtime::Space::device);
     const AnyVec sent = is_here ? from : AnyVec(&into, s.at + own.offset - s.offset, own.size, type_);
-    for (int member = 0; member < comm_->size(); ++member) {
-      const ShardInfo theirs = partition_->shard_in(member, s.offset, s.offset + s.size);
+    for (int member = 0; member < owners.comm->size(); ++member) {
+      const ShardInfo theirs = partition.shard_in(member, s.offset, s.offset + s.size);
       const AnyVec to(&into, s.at + theirs.offset - s.offset, theirs.size, type_);
-      const int peer = comm_->members()[member];
+      const int peer = owners.comm->members()[member];
       if (member != me && theirs.size > 0)
         pieces_.push_back({peer, false, &into, to.range(true).lo, to.range(true).hi});
       if (member != me && own.size > 0)
@@ -289,7 +334,7 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
         copy_values(launch, op.tensor, SEEKSIM_SITE, from, to);
     }
   }
-  last_ = comm_->exchange(launch.queue(), op, pieces_);
+  last_ = owners.comm->exchange(launch.queue(), op, pieces_);
   return launch.queue().record();
 }
 

@@ -1,8 +1,12 @@
 // GatheredWeights: the parameters where they are sharded (ZeRO 3). A module's parameters are gathered from their owners
 // before it is used and given up after; what comes next is gathered ahead, on a queue of its own. Which modules follow
 // each other in a pass is known, so nothing has to be recorded first and all ranks decide alike.
+//
+// Where groups of ranks keep all parameters once more (ZeRO++'s hpZ), forward gathers from all ranks and leaves each
+// rank its secondary shard; recomputation and backward gather those inside the group.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
@@ -19,7 +23,9 @@ class GatheredWeights final : public Weights {
   GatheredWeights(Rank& rank, const Parameters& parameters, const TrainPlan& plan);
 
   // A new world. shard, frozen: this member's parameters. files: where the rest of the shard is; null: nothing is.
-  void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen, SwappedParameters* files);
+  // group: of the ranks that keep all parameters once more; null: none do.
+  void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen, SwappedParameters* files,
+               Communicator* group = nullptr);
   void begin_step(Launcher& compute, std::int64_t step);
   // Forward or backward of a piece of the model. Where the rank has all of the model, the backward pass follows the
   // forward pass of the same micro-batch, and what both use need not be gathered twice.
@@ -49,10 +55,20 @@ class GatheredWeights final : public Weights {
   };
   struct Module {
     std::vector<Stretch> stretches;
+    std::vector<Stretch> first_here;  // those of parameters that no module before it has
     Index size = 0;
     const char* name = "";
     int buffer = -1;  // where it is gathered; -1: nowhere
     Event gathered;
+    Event kept;  // this rank's part of it is in the secondary shard
+    bool is_kept = false;
+  };
+  // Who holds which part of the flat space, and this rank's.
+  struct Owners {
+    Communicator* comm = nullptr;
+    const Partition* partition = nullptr;
+    AnyVec shard, frozen;
+    SwappedParameters* files = nullptr;
   };
   struct Space {
     BufferPtr buffer;
@@ -63,7 +79,10 @@ class GatheredWeights final : public Weights {
 
   void add_module(const std::vector<const ParameterInfo*>& parameters);
   void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const;
-  Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into);
+  Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into, const Owners& from);
+  void connect_secondary(Communicator& group);
+  void keep_secondary(Module& module);
+  bool is_in_a_module(Index element) const;
   void gather_for(std::size_t place);
   void gather_into(Module& module, std::size_t place);  // its space
   int take_space(Index size);
@@ -88,10 +107,11 @@ class GatheredWeights final : public Weights {
   BufferPtr persistent_;
   std::vector<Space> spaces_;
 
-  Communicator* comm_ = nullptr;
-  const Partition* partition_ = nullptr;
-  AnyVec shard_, frozen_;
-  SwappedParameters* files_ = nullptr;
+  const Parameters& parameters_;
+  Owners all_;                                    // of the primary shards
+  std::optional<Owners> secondary_;               // of the secondary ones
+  std::optional<const Partition> secondary_cut_;  // that they are
+  BufferPtr secondary_shard_, secondary_frozen_;
   Launcher launch_;  // on the queue of the gathers
   Launcher* compute_ = nullptr;
   struct UnderWay {

@@ -399,7 +399,12 @@ void GradientReducer::reduce_over_groups() {
     std::vector<VecView<const float>> parts;
     for (const VecView<const float>& root : roots) parts.push_back(root.part(at, out.n));
     op.tensor = what;
-    last_ = replicas_->all_reduce(launch_.queue(), op, ownership, parts, now_.factor, out);
+    const float more = bug_.is(Bug::replicas_added_up) ? float(cut_.groups) : 1.0f;
+    if (bug_.is(Bug::replicas_not_reduced)) {
+      add_up(launch_, what, parts, out);
+      return scale_sum(launch_, what, now_.factor * float(cut_.groups), out);
+    }
+    last_ = replicas_->all_reduce(launch_.queue(), op, ownership, parts, now_.factor * more, out);
   };
   const Index n = now_.gradients.n, extra = partition_->own_size(comm_->position()) - n;
   sum("gradients of a shard", 0, now_.gradients);

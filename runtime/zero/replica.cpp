@@ -5,6 +5,7 @@
 #include "kernels/check.h"
 #include "kernels/tree.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/layout/shard_groups.h"
 
 namespace seeksim::runtime {
 
@@ -118,15 +119,18 @@ Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, I
   const Parameters& other = embeds ? *stages_.back() : *stages_.front();
   const ParameterInfo& tied = other.tied_here();
   const bool cut = plan_.layout.zero.placement().optimizer == Place::sharded;
-  const Partition partition(other, cut ? replicas_ : 1);
+  const ShardGroups groups = shard_groups(plan_.layout, replicas_);
+  const int first_of_group = groups.group_of(place_.data) * groups.size;
+  const Partition partition(other, cut ? groups.size : 1);
   const std::size_t bytes = std::size_t(std::max<Index>(sums.n, 1)) * sizeof(float);
   if (!other_ || other_->bytes < bytes)
     other_ = rank_.device.allocate(bytes, MemoryTag::communication, "other stage's sums");
   const VecView<float> theirs = vec<float>(*other_, 0, sums.n);
   pieces_.clear();
-  for (int member = 0; member < replicas_; ++member) {
+  for (int place = 0; place < groups.size; ++place) {
+    const int member = first_of_group + place;
     if (!cut && member != place_.data) continue;  // each has all of it
-    const ShardInfo shard = partition.shard_in(cut ? member : 0, tied.offset, tied.offset + tied.size);
+    const ShardInfo shard = partition.shard_in(cut ? place : 0, tied.offset, tied.offset + tied.size);
     const ShardInfo both = common({first, sums.n}, {shard.offset - tied.offset, shard.size});
     if (both.size == 0) continue;
     const int peer = tied_->members()[std::size_t(embeds ? replicas_ + member : member)];

@@ -37,6 +37,10 @@ const std::vector<ZeroKey>& acting_keys() {
        "Elements that are gathered at a time at most."},
       {"stage3_max_reuse_distance", &Plan::max_reuse_distance, 3, 3, integer(0),
        "A parameter that is used again within so many elements stays gathered."},
+      {"zero_hpz_partition_size", &Plan::hpz_partition, 3, 3, integer(0),
+       "ZeRO++'s hpZ: groups of so many ranks keep all parameters once more, and backward gathers inside a group. 0 "
+       "and "
+       "1: none do."},
   };
   return table;
 }
@@ -82,7 +86,6 @@ const std::vector<IdleKey>& idle_keys() {
       {"parameter_alignment", flag(), "shards are cut as the contract says"},
       {"compute_grad_norm", flag(), "the norm is always computed"},
       {"enable_sanity_checks", flag(), "a scenario names its checks"},
-      {"zero_hpz_partition_size", integer(0), "1 is no second partition"},
   };
   return table;
 }
@@ -152,7 +155,8 @@ Json zero_json(const runtime::ZeroPlan& plan) {
   if (plan.stage == 0) return section;
   section["overlap_comm"] = plan.overlap_comm;
   for (const ZeroKey& key : acting_keys()) {
-    if (plan.stage >= key.first_stage && plan.stage <= key.last_stage) section[key.name] = plan.*key.value;
+    const bool off = key.value == &runtime::ZeroPlan::hpz_partition && plan.hpz_partition <= 1;
+    if (plan.stage >= key.first_stage && plan.stage <= key.last_stage && !off) section[key.name] = plan.*key.value;
   }
   return section;
 }

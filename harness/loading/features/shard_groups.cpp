@@ -6,7 +6,29 @@
 
 namespace seeksim::harness {
 
+namespace {
+
+// Groups that keep all parameters once more.
+void check_secondary_groups(const Reader& top, const Scenario& scenario) {
+  const runtime::Layout& layout = scenario.train.layout;
+  const std::int64_t asked = layout.zero.hpz_partition;
+  if (asked <= 1 || layout.zero.stage < 3) return;
+  constexpr const char* kAt = "/deepspeed/zero_optimization/zero_hpz_partition_size";
+  if (const int sharing = data_size(scenario); sharing > 0 && sharing % asked != 0)
+    top.findings().add(
+        kAt, fmt::format("{} ranks share the batch, and groups of {} ranks do not divide them", sharing, asked),
+        "Use a divisor of their number, or 1.");
+  if (layout.parallel.shard_group > 0)
+    top.findings().add(kAt, "not supported: secondary shards where shards are in groups themselves",
+                       "Leave one of the two out: with world.shard_group no gather leaves a group.");
+  if (layout.offload.parameters.home == runtime::Home::nvme)
+    top.findings().add(kAt, "not supported: secondary shards of parameters in files", "Leave one of the two out.");
+}
+
+}  // namespace
+
 void check_shard_groups(const Reader& top, const Scenario& scenario) {
+  check_secondary_groups(top, scenario);
   const runtime::TrainPlan& train = scenario.train;
   const runtime::Layout& layout = train.layout;
   const int asked = layout.parallel.shard_group;
@@ -23,8 +45,6 @@ void check_shard_groups(const Reader& top, const Scenario& scenario) {
     const char* next;
   } all[] = {
       {layout.zero.stage == 0, kAt, "ZeRO stage 0 shards nothing that could be in groups", "Use stage 1, 2 or 3."},
-      {layout.parallel.pipeline > 1, "/world/pipeline", "not supported: shard groups on a pipeline's stages",
-       "Use 1, or leave world.shard_group out."},
       {layout.parallel.expert > 1, "/world/expert", "not supported: shard groups where experts are divided among ranks",
        "Use 1, or leave world.shard_group out."},
       {layout.offload.optimizer.home != runtime::Home::device, "/deepspeed/zero_optimization/offload_optimizer",

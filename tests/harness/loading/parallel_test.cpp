@@ -70,6 +70,7 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
 
 TEST(ShardGroups, WhatTheyDoNotGoWithIsRefusedWithTheReason) {
   constexpr const char *kFour = R"("ranks_per_node": 4, "shard_group": 2)", *kThree = R"({ "stage": 3 })";
+  constexpr const char* kSecondary = R"({ "stage": 3, "zero_hpz_partition_size": 2 })";
   struct Row {
     const char *world, *zero, *more, *says;
   };
@@ -82,13 +83,19 @@ TEST(ShardGroups, WhatTheyDoNotGoWithIsRefusedWithTheReason) {
       {kFour, kThree, R"("quirks": ["mean_of_rank_means"],)", "shard groups with quirks"},
       {kFour, kThree, R"("numerics": "fast",)", "shard groups in a run of fast arithmetic"},
       {kFour, kThree, R"("recovery": { "memory_ladder": true },)", "the memory ladder with shard groups"},
-      {R"("replicas": 4, "shard_group": 2, "pipeline": 2)", kThree, "", "shard groups on a pipeline's stages"},
+      {R"("ranks_per_node": 3)", kSecondary, "", "3 ranks share the batch, and groups of 2 ranks"},
+      {kFour, kSecondary, "", "secondary shards where shards are in groups themselves"},
+      {R"("ranks_per_node": 4)",
+       R"({ "stage": 3, "zero_hpz_partition_size": 2, "offload_optimizer": { "device": "cpu" },
+            "offload_param": { "device": "nvme", "nvme_path": "nvme" } })",
+       "", "secondary shards of parameters in files"},
   };
   for (const Row& row : rows)
     EXPECT_NE(refusal_of(scenario_text(row.world, row.zero, row.more)).find(row.says), std::string::npos)
         << row.says << "\nis not in\n"
         << refusal_of(scenario_text(row.world, row.zero, row.more));
   EXPECT_EQ(refusal_of(scenario_text(kFour, kThree)), "");
+  EXPECT_EQ(refusal_of(scenario_text(R"("ranks_per_node": 4)", kSecondary)), "");
 }
 
 TEST(Parallel, TheBatchIsSharedByReplicas) {

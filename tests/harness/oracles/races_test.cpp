@@ -36,6 +36,9 @@ constexpr const char* kBuckets = R"({ "stage": 2, "overlap_comm": true, "reduce_
 constexpr const char* kSerial = R"({ "stage": 2, "overlap_comm": false, "reduce_bucket_size": 1500 })";
 constexpr const char* kZero3 =
     R"({ "stage": 3, "overlap_comm": true, "stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 0 })";
+constexpr const char* kSecondary =
+    R"({ "stage": 3, "overlap_comm": true, "stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 0,
+         "stage3_max_live_parameters": 7000, "zero_hpz_partition_size": 2 })";
 constexpr const char* kSerial3 =
     R"({ "stage": 3, "overlap_comm": false, "stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 0 })";
 constexpr const char* kPersistent3 = R"({ "stage": 3, "stage3_param_persistence_threshold": 64 })";
@@ -77,6 +80,7 @@ const Row kRows[] = {
     {Edge::parameters_gathered, kZero3},
     {Edge::parameters_gathered_at_once, kSerial3},
     {Edge::space_free, kZero3},
+    {Edge::secondary_filled, kSecondary},
     {Edge::checkpoint_written, kZero1, "[]", kRedo, true},
     {Edge::checkpoint_copied_out, kZero1, "[]", kRedo, true},
     {Edge::checkpoint_place_free, kZero1, "[]", kRedo, true},

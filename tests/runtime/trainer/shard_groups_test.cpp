@@ -129,5 +129,48 @@ TEST(ShardGroups, AGroupWithoutSamplesTakesPart) {
   }
 }
 
+TEST(ShardGroups, GroupsThatNeverMeetAreSeen) {
+  for (const int stage : {1, 2, 3}) {
+    TrainPlan plan = grouped(stage, 2);
+    const Trained golden = run_alone(undivided(plan));
+    for (const Bug bug : {Bug::replicas_not_reduced, Bug::replicas_added_up}) {
+      plan.bug = {bug};
+      EXPECT_NE(unlike_one_rank(plan, 4, golden), "") << stage << ", " << int(bug);
+    }
+  }
+}
+
+// ---- a second copy for backward -------------------------------------------------------------------------------------
+
+TrainPlan with_secondary(int group) {
+  TrainPlan plan = grouped(3, 0);
+  plan.layout.zero.hpz_partition = group;
+  plan.layout.zero.max_reuse_distance = 0;
+  return plan;
+}
+
+TEST(SecondaryShards, BitsAreThoseOfOneRankInEveryCut) {
+  const Trained golden = run_alone(undivided(with_secondary(1)));
+  for (const auto& [ranks, group] : {std::pair{4, 2}, {6, 2}, {6, 3}, {8, 4}}) {
+    for (const int every : {0, 1, 2}) {
+      for (const runtime::Index prefetch : {0, 1'000'000}) {
+        TrainPlan plan = with_secondary(group);
+        plan.layout.micro_batch = 1;
+        plan.layout.checkpointing.every = every;
+        plan.layout.zero.prefetch_elements = prefetch;
+        EXPECT_EQ(unlike_one_rank(plan, ranks, golden), "")
+            << ranks << " ranks, groups of " << group << ", checkpointing every " << every << ", prefetch " << prefetch;
+      }
+    }
+  }
+}
+
+TEST(SecondaryShards, OnesThatNobodyRenewsAreSeen) {
+  TrainPlan plan = with_secondary(2);
+  const Trained golden = run_alone(undivided(plan));
+  plan.bug = {Bug::secondary_shards_stale};
+  EXPECT_NE(unlike_one_rank(plan, 4, golden), "");
+}
+
 }  // namespace
 }  // namespace seeksim::test

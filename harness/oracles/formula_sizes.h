@@ -1,0 +1,80 @@
+// What the formulas of memory and traffic are made of.
+// P: trained parameters; F: frozen ones; H: elements of a tied head's use (0 otherwise), whose gradient travels apart;
+// N: ranks among whom ZeRO cuts: of the data axis, or of a shard group.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/scenario/variants.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/layout/shard_groups.h"
+#include "runtime/plan/optimizer_kinds.h"
+
+namespace seeksim::harness {
+
+inline constexpr double kFloat = sizeof(float);
+
+struct Sizes {
+  explicit Sizes(const Scenario& scenario)
+      : plan(scenario.train),
+        parameters(plan.definition.model, plan.definition.optimizer),
+        P(double(parameters.trainable_size())),
+        F(double(parameters.size()) - P),
+        H(parameters.shares_head() ? double(parameters.wte().size) : 0),
+        groups(shard_groups_of(scenario)),
+        keeping(runtime::secondary_groups(scenario.train.layout, groups.ranks)),
+        N(groups.size),
+        kept(peer_copies_at_most(scenario)),
+        stage(plan.layout.zero.stage),
+        C(double(runtime::size_of(plan.definition.precision.compute))),
+        G(double(runtime::size_of(plan.definition.precision.gradients))),
+        M(kFloat * runtime::kind_of(plan.definition.optimizer).moments()),
+        O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)),
+        uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices),
+        own(largest_of(N)) {}
+
+  // Elements of [offset, offset + size) in the share of a rank: an even one, unless shards end between matrices.
+  double share(int rank, double offset, double size) const { return share_in(groups, rank, offset, size); }
+  double share_in(const runtime::ShardGroups& of, int rank, double offset, double size) const {
+    const auto bound = [&](double k) { return offset < P ? trained_bound(k, of.size) : P + k * F / of.size; };
+    const int place = of.place_of(rank);  // frozen parameters are cut apart
+    return std::max(0.0, std::min(offset + size, bound(place + 1)) - std::max(offset, bound(place)));
+  }
+  // Where shard k begins: at kP/ranks, or the nearer end of the matrix that this is in, the first of two.
+  double trained_bound(double k, double ranks) const {
+    const double even = k * P / ranks;
+    for (const runtime::ParameterInfo* p : parameters.trainable()) {
+      const double begin = double(p->offset), size = double(p->experts > 0 ? p->slab : p->size);
+      if (!p->undivided || even <= begin || even >= begin + double(p->size)) continue;
+      const double first = begin + std::floor((even - begin) / size) * size;
+      return even - first <= first + size - even ? first : first + size;
+    }
+    return even;
+  }
+  // Trained elements of the largest shard of so many ranks.
+  double largest_of(double ranks) const {
+    double most = uneven ? 0 : P / ranks;
+    for (double k = 0; uneven && k < ranks; ++k)
+      most = std::max(most, trained_bound(k + 1, ranks) - trained_bound(k, ranks));
+    return most;
+  }
+  bool keeps() const { return keeping.groups() > 1; }  // all parameters once more in each group
+  bool persists(const runtime::ParameterInfo& p) const {
+    return p.size <= plan.layout.zero.persistence_threshold_elements;
+  }
+  double copies() const { return stage >= 1 ? kept : 0; }  // of others' shards on a rank
+
+  const runtime::TrainPlan& plan;
+  runtime::Parameters parameters;
+  double P, F, H;  // elements: trained, frozen, the tied head's second use
+  runtime::ShardGroups groups, keeping;
+  int N;
+  double kept;
+  int stage;
+  double C, G, M, O;  // bytes of an element: to compute with, of its gradient, of its moments, of these and its master
+  bool uneven;        // shards end between matrices (Muon)
+  double own;         // trained elements of the largest shard
+};
+
+}  // namespace seeksim::harness
