@@ -15,8 +15,8 @@ namespace seeksim::harness {
 
 inline constexpr double kFloat = sizeof(float);
 
-struct Sizes {
-  explicit Sizes(const Scenario& scenario)
+struct FormulaSizes {
+  explicit FormulaSizes(const Scenario& scenario)
       : plan(scenario.train),
         parameters(plan.definition.model, plan.definition.optimizer),
         P(double(parameters.trainable_size())),

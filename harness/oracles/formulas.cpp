@@ -22,7 +22,7 @@ using runtime::Parameters;
 constexpr double kBlockBytes = kFloat * double(kernels::kBlock);
 
 // The modules that stage 3 gathers, as lists of parameters that do not persist.
-std::vector<std::vector<const ParameterInfo*>> gathered_modules(const Sizes& s) {
+std::vector<std::vector<const ParameterInfo*>> gathered_modules(const FormulaSizes& s) {
   std::vector<std::vector<const ParameterInfo*>> modules;
   const auto add = [&](const std::vector<const ParameterInfo*>& all) {
     std::vector<const ParameterInfo*> module;
@@ -35,7 +35,7 @@ std::vector<std::vector<const ParameterInfo*>> gathered_modules(const Sizes& s) 
   return modules;
 }
 
-double persistent_elements(const Sizes& s) {
+double persistent_elements(const FormulaSizes& s) {
   double all = 0;
   for (const ParameterInfo& p : s.parameters.all()) all += s.persists(p) ? double(p.size) : 0;
   return all;
@@ -43,7 +43,7 @@ double persistent_elements(const Sizes& s) {
 
 // What is gathered at one time: the module in use, what is under way for the next ones, and what is kept for backward.
 // Space is used again by modules of the same size only, so each size counts by itself.
-double gathered_at_most(const Sizes& s) {
+double gathered_at_most(const FormulaSizes& s) {
   std::vector<double> modules;
   double all = 0;
   for (const auto& module : gathered_modules(s)) {
@@ -72,7 +72,7 @@ struct Kept {
   double residuals = 1;  // what comes out of the last layer
   double checkpoints = 0;
 };
-Kept kept_for_backward(const Sizes& s) {
+Kept kept_for_backward(const FormulaSizes& s) {
   Kept kept;
   double longest = 0;
   for (const runtime::Segment& segment :
@@ -87,7 +87,7 @@ Kept kept_for_backward(const Sizes& s) {
 }
 
 // Tokens of a micro-batch.
-double rows_of(const Sizes& s) {
+double rows_of(const FormulaSizes& s) {
   const runtime::Definition& d = s.plan.definition;
   return double(std::min(s.plan.layout.micro_batch, d.global_batch)) * d.model.context;
 }
@@ -95,7 +95,7 @@ double rows_of(const Sizes& s) {
 // One micro-batch's: what each kept layer holds (its two norms, qkv, probabilities or two statistics a row of a head,
 // attention, two halves of the mlp, the stream between, four statistics a token), the stream itself, and once the
 // buffers at the end and for backward.
-double activation_bytes(const Sizes& s) {
+double activation_bytes(const FormulaSizes& s) {
   const runtime::ModelPlan& m = s.plan.definition.model;
   const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
   const Kept kept = kept_for_backward(s);
@@ -119,16 +119,16 @@ double activation_bytes(const Sizes& s) {
   return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + (unused ? kFloat * C : 0);
 }
 
-double checkpoint_bytes(const Sizes& s) {
+double checkpoint_bytes(const FormulaSizes& s) {
   const double count = kept_for_backward(s).checkpoints;
   return (s.plan.layout.checkpointing.on_host ? std::min(count, 2.0) : count) * s.C * rows_of(s) *
          s.plan.definition.model.width;
 }
 
-runtime::StepCut cut_of(const Sizes& s, int rank = 0) { return runtime::step_cut(s.plan, s.groups.ranks, rank); }
+runtime::StepCut cut_of(const FormulaSizes& s, int rank = 0) { return runtime::step_cut(s.plan, s.groups.ranks, rank); }
 
 // Subtree roots that a rank sends in a step.
-double roots(const Sizes& s, int rank) {
+double roots(const FormulaSizes& s, int rank) {
   const runtime::StepCut cut = cut_of(s, rank);
   double count = 0;
   for (int k = 0; k < cut.count(); ++k) {
@@ -139,14 +139,14 @@ double roots(const Sizes& s, int rank) {
 }
 
 template <class Of>
-double most(const Sizes& s, Of of_rank) {
+double most(const FormulaSizes& s, Of of_rank) {
   double largest = 0;
   for (int rank = 0; rank < s.groups.ranks; ++rank) largest = std::max(largest, double(of_rank(rank)));
   return largest;
 }
 
 struct Budget {
-  const Sizes& s;
+  const FormulaSizes& s;
   std::vector<BudgetLine> lines = {};
   BudgetLine& line(const std::string& name, double bytes, double blocks, const char* formula) {
     lines.push_back({name, bytes, blocks * kBlockBytes, false, formula});
@@ -161,13 +161,13 @@ struct Budget {
 };
 
 // Copies of other ranks' shards: parameters (in fp32 the masters themselves), masters, moments, gradients.
-double copied_bytes(const Sizes& s) {
+double copied_bytes(const FormulaSizes& s) {
   const double weights = s.C < kFloat ? s.C + s.O - s.M : kFloat;
   return s.uneven ? s.copies() * (weights + s.G + s.M) * s.own : s.copies() * (weights + s.G + s.M) * s.P / s.N;
 }
 
 void gradients_and_optimizer(Budget& budget) {
-  const Sizes& s = budget.s;
+  const FormulaSizes& s = budget.s;
   if (s.stage >= 2)
     budget.tag(MemoryTag::gradients, s.uneven ? s.G * s.own : s.G * s.P / s.N, 1, "GP/N");
   else if (s.G < kFloat)  // fp32 sums, the head's share and the loss are partial sums then
@@ -182,7 +182,7 @@ void gradients_and_optimizer(Budget& budget) {
 
 // The same on the host. In fp32 too there are masters: they define the shard, and the device has a copy.
 void offloaded_optimizer(Budget& budget) {
-  const Sizes& s = budget.s;
+  const FormulaSizes& s = budget.s;
   const double share = s.own;
   const runtime::OffloadPlan& offload = s.plan.layout.offload;
   const bool wide = s.C == kFloat, in_files = offload.optimizer.home == runtime::Home::nvme;
@@ -211,7 +211,7 @@ void offloaded_optimizer(Budget& budget) {
 }  // namespace
 
 std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
-  const Sizes s(scenario);
+  const FormulaSizes s(scenario);
   const double N = s.N;
   Budget budget{s};
   const double secondary = s.keeps() ? s.C * (s.largest_of(s.keeping.size) + s.F / s.keeping.size) : 0;
@@ -252,7 +252,7 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
 }
 
 std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
-  const Sizes s(scenario);
+  const FormulaSizes s(scenario);
   const double others = s.N - 1, share = (s.N - 1) / double(s.N), all = s.P + s.H + 1;
   const double roots_max = most(s, [&](int rank) { return roots(s, rank); });
   std::vector<BudgetLine> lines;
@@ -325,7 +325,7 @@ namespace {
 
 // Parameters go into a bucket until the next one does not fit: of two buckets side by side the sum is more than one
 // holds. One that is larger than a bucket goes alone, and ends the bucket before it.
-double buckets_at_most(const Sizes& s) {
+double buckets_at_most(const FormulaSizes& s) {
   const double bucket = std::max<double>(double(s.plan.layout.zero.reduce_bucket_elements), 1);
   double large = 0, rest = s.P + s.H + 1, units = 2;  // the tied head's use and the loss
   for (const ParameterInfo* p : s.parameters.trainable()) {
@@ -339,7 +339,7 @@ double buckets_at_most(const Sizes& s) {
 }  // namespace
 
 std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
-  const Sizes s(scenario);
+  const FormulaSizes s(scenario);
   const double each = double(steps) * s.groups.ranks, micro_steps = cut_of(s).count();
   std::vector<BudgetLine> lines;
   const auto kind = [&](const char* of, double calls, const char* formula) {
