@@ -3,83 +3,112 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 namespace seeksim::reference {
 
 namespace {
 
-template <class T>
-using Values = std::vector<T>;
+using Values = std::vector<double>;
 
 constexpr int kRounds = 5;
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeast = 1e-7;
-// A run's values are within so many times the root mean square of what fp32 was off by here.
-constexpr double kRoom = 16;
+// A run's values are within so many times the largest that any value was off by here.
+constexpr double kRoom = 8;
+constexpr std::size_t kSamples = 96;  // values that say how far off one may be
 
-// A matrix with no more rows than columns.
-template <class T>
-struct Wide {
-  std::size_t rows = 0, cols = 0;
-  Values<T> x;
+struct Unrounded {
+  double operator()(double x) { return x; }
+};
+// What fp32 may make of a result: off by its unit, in a direction drawn anew for each operation. A matrix that is
+// all but singular shows here by how much the rounds amplify that.
+struct Shaken {
+  double operator()(double x) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return state >> 63 != 0 ? x * (1 + kUnit) : x * (1 - kUnit);
+  }
+  std::uint64_t state;
 };
 
-// Sums over k, upwards in double and downwards in fp32.
-template <class T, class Term>
-T sum_over(std::size_t n, Term term) {
-  T sum = 0;
-  const bool down = sizeof(T) == sizeof(float);
-  for (std::size_t k = 0; k < n; ++k) sum += term(down ? n - 1 - k : k);
+// A matrix with no more rows than columns.
+struct Wide {
+  std::size_t rows = 0, cols = 0;
+  Values x;
+};
+
+template <class Round, class Term>
+double sum_over(Round& round, std::size_t n, Term term) {
+  double sum = 0;
+  for (std::size_t k = 0; k < n; ++k) sum = round(sum + term(k));
   return sum;
 }
 
-template <class T>
-void one_round(Wide<T>& m) {
+template <class Round>
+void one_round(Round& round, Wide& m) {
   const std::size_t n = m.rows, c = m.cols;
-  Values<T> gram(n * n), poly(n * n), next(n * c);
+  Values gram(n * n), poly(n * n), next(n * c);
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < n; ++j)
-      gram[i * n + j] = sum_over<T>(c, [&](std::size_t k) { return m.x[i * c + k] * m.x[j * c + k]; });
+      gram[i * n + j] = sum_over(round, c, [&](std::size_t k) { return m.x[i * c + k] * m.x[j * c + k]; });
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < n; ++j) {
-      const T square = sum_over<T>(n, [&](std::size_t k) { return gram[i * n + k] * gram[k * n + j]; });
-      poly[i * n + j] = T(kB) * gram[i * n + j] + T(kC) * square;
+      const double square = sum_over(round, n, [&](std::size_t k) { return gram[i * n + k] * gram[k * n + j]; });
+      poly[i * n + j] = round(round(kB * gram[i * n + j]) + kC * square);
     }
   for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < c; ++j)
-      next[i * c + j] =
-          T(kA) * m.x[i * c + j] + sum_over<T>(n, [&](std::size_t k) { return poly[i * n + k] * m.x[k * c + j]; });
+    for (std::size_t j = 0; j < c; ++j) {
+      const double sum = sum_over(round, n, [&](std::size_t k) { return poly[i * n + k] * m.x[k * c + j]; });
+      next[i * c + j] = round(round(kA * m.x[i * c + j]) + sum);
+    }
   m.x = std::move(next);
 }
 
-template <class T>
-Values<T> transposed(const Values<T>& x, std::size_t rows, std::size_t cols) {
-  Values<T> out(x.size());
+Values transposed(const Values& x, std::size_t rows, std::size_t cols) {
+  Values out(x.size());
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < cols; ++j) out[j * rows + i] = x[i * cols + j];
   return out;
 }
 
-template <class T>
-Values<T> orthogonalised(Values<T> x, std::size_t rows, std::size_t cols) {
-  const T norm2 = sum_over<T>(x.size(), [&](std::size_t k) { return x[k] * x[k]; });
-  const T norm = std::max(T(std::sqrt(norm2)), T(kLeast));
-  for (T& value : x) value /= norm;
+template <class Round>
+Values orthogonalised(Round& round, Values x, std::size_t rows, std::size_t cols) {
+  const double norm2 = sum_over(round, x.size(), [&](std::size_t k) { return x[k] * x[k]; });
+  const double norm = std::max(std::sqrt(norm2), kLeast);
+  for (double& value : x) value = round(value / norm);
   const bool tall = rows > cols;
-  Wide<T> m{std::min(rows, cols), std::max(rows, cols), tall ? transposed(x, rows, cols) : std::move(x)};
-  for (int round = 0; round < kRounds; ++round) one_round(m);
+  Wide m{std::min(rows, cols), std::max(rows, cols), tall ? transposed(x, rows, cols) : std::move(x)};
+  for (int i = 0; i < kRounds; ++i) one_round(round, m);
   return tall ? transposed(m.x, cols, rows) : std::move(m.x);
 }
 
 // Momentum as it is renewed, and the matrix that is then made orthogonal.
-template <class T>
-Values<T> look_ahead(const Optimizer& o, const MatrixBefore& before, double factor) {
-  Values<T> out;
-  const T kept = T(o.momentum), taken = T(1 - o.momentum);
+template <class Round>
+Values look_ahead(Round& round, const Optimizer& o, const MatrixBefore& before, double factor) {
+  Values out;
+  const double kept = o.momentum, taken = 1 - o.momentum;
   for (std::size_t i = 0; i < before.gradients.size(); ++i) {
-    const T g = T(before.gradients[i]) * T(factor), renewed = kept * T(before.momentum[i]) + taken * g;
-    out.push_back(kept * renewed + taken * g);
+    const double g = round(taken * round(before.gradients[i] * factor));
+    const double renewed = round(kept * before.momentum[i] + g);
+    out.push_back(round(kept * renewed + g));
   }
   return out;
+}
+
+template <class Round>
+Values direction(Round round, const Optimizer& o, const Parameter& p, const MatrixBefore& before, double factor) {
+  return orthogonalised(round, look_ahead(round, o, before, factor), std::size_t(p.rows), std::size_t(p.cols));
+}
+
+// By how much fp32 may be off in a value of `exact`.
+double noise_of(const Values& exact, const Optimizer& o, const Parameter& p, const MatrixBefore& before,
+                double factor) {
+  double most = 0;
+  const std::size_t draws = 1 + kSamples / std::max<std::size_t>(1, exact.size());
+  for (std::size_t draw = 0; draw < draws; ++draw) {
+    const Values shaken = direction(Shaken{draw + 1}, o, p, before, factor);
+    for (std::size_t i = 0; i < exact.size(); ++i) most = std::max(most, std::abs(shaken[i] - exact[i]));
+  }
+  return kRoom * most;
 }
 
 }  // namespace
@@ -90,17 +119,10 @@ bool is_muons(const Optimizer& optimizer, const Parameter& parameter) {
 
 std::vector<BoundedElement> muon_updated(const Optimizer& o, const Parameter& p, bool llama, const MatrixBefore& before,
                                          const Bounded& factor, double decay, double rate) {
-  const auto rows = std::size_t(p.rows), cols = std::size_t(p.cols);
-  const Values<double> exact = orthogonalised(look_ahead<double>(o, before, factor.v), rows, cols);
-  const Values<float> in_fp32 = orthogonalised(look_ahead<float>(o, before, factor.v), rows, cols);
-  double squares = 0;
-  for (std::size_t i = 0; i < exact.size(); ++i) {
-    const double off = double(in_fp32[i]) - exact[i];
-    squares += off * off;
-  }
+  const Values exact = direction(Unrounded{}, o, p, before, factor.v);
   // A factor that is off moves a direction that is made of old momentum and gradient by as much.
   const double of_factor = factor.v > 0 ? factor.e / factor.v : 0;
-  const double noise = kRoom * std::sqrt(squares / double(std::max<std::size_t>(1, exact.size()))) + 1e3 * of_factor;
+  const double noise = noise_of(exact, o, p, before, factor.v) + 1e3 * of_factor;
   const double outputs = llama ? p.rows : p.cols, inputs = llama ? p.cols : p.rows;
   const auto constant = [](double x) { return Bounded(x, kUnit * std::abs(x)); };
   const Bounded scale = constant(std::sqrt(std::max(1.0, outputs / inputs))), lr = constant(rate);

@@ -1,5 +1,5 @@
-// Muon's step on a matrix, by the text of docs/muon.md, in double; and how far fp32 is from that, measured by doing it
-// once more in fp32 with sums in another order.
+// Muon's step on a matrix, by the text of docs/muon.md, in double; and how far fp32 may be from that, measured by doing
+// it again with each result moved by what fp32 rounds.
 #pragma once
 
 #include <vector>
