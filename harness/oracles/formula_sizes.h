@@ -32,7 +32,7 @@ struct FormulaSizes {
         M(kFloat * runtime::kind_of(plan.definition.optimizer).moments()),
         O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)),
         uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices),
-        own(largest_of(N)) {}
+        own(largest_of(groups)) {}
 
   // Elements of [offset, offset + size) in the share of a rank: an even one, unless shards end between matrices.
   double share(int rank, double offset, double size) const { return share_in(groups, rank, offset, size); }
@@ -52,11 +52,18 @@ struct FormulaSizes {
     }
     return even;
   }
-  // Trained elements of the largest shard of so many ranks.
-  double largest_of(double ranks) const {
-    double most = uneven ? 0 : P / ranks;
-    for (double k = 0; uneven && k < ranks; ++k)
-      most = std::max(most, trained_bound(k + 1, ranks) - trained_bound(k, ranks));
+  // Trained elements of the largest shard where so many ranks share them.
+  double largest_of(const runtime::ShardGroups& of) const {
+    if (!uneven) return P / of.size;
+    double most = 0;
+    for (int rank = 0; rank < of.ranks; ++rank) most = std::max(most, share_in(of, rank, 0, P));
+    return most;
+  }
+  // Of a rank's shard and its secondary one together: the largest of both need not be on one rank.
+  double most_with_secondary() const {
+    double most = 0;
+    for (int rank = 0; rank < groups.ranks; ++rank)
+      most = std::max(most, share(rank, 0, P) + (keeps() ? share_in(keeping, rank, 0, P) : 0));
     return most;
   }
   bool keeps() const { return keeping.groups() > 1; }  // all parameters once more in each group

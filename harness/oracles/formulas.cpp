@@ -214,13 +214,14 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   const FormulaSizes s(scenario);
   const double N = s.N;
   Budget budget{s};
-  const double secondary = s.keeps() ? s.C * (s.largest_of(s.keeping.size) + s.F / s.keeping.size) : 0;
+  const double secondary = s.keeps() ? s.C * (s.largest_of(s.keeping) + s.F / s.keeping.size) : 0;
+  const double both = s.C * (s.F / N + (s.keeps() ? s.F / s.keeping.size : 0) + s.most_with_secondary());
   const double blocks = (s.F > 0 ? 2 : 1) * (s.keeps() ? 2 : 1);
   if (s.plan.layout.offload.parameters.home != runtime::Home::device)
     budget.tag(MemoryTag::parameters, s.C * persistent_elements(s) + secondary, s.keeps() ? blocks : 0,
                s.keeps() ? "those that stay gathered, and a secondary shard" : "those that stay gathered");
   else if (s.stage >= 3)
-    budget.tag(MemoryTag::parameters, s.C * (s.own + s.F / N + persistent_elements(s)) + secondary, blocks,
+    budget.tag(MemoryTag::parameters, s.C * persistent_elements(s) + both, blocks,
                s.keeps() ? "C(P + F)/N, those that stay gathered, and a secondary shard"
                          : "C(P + F)/N and those that stay gathered");
   else

@@ -1,5 +1,5 @@
 // The judges of the checks that look at what a run as a whole came to: final state, faults, recoveries, times, layout.
-// Rows of check_table.cpp; those of one subject are beside it (inside_a_step.h, numbers.h, pipelines.h, ...).
+// Rows of check_table.cpp; those of one subject are beside it (inside_a_step.h, numbers.h, ...).
 #pragma once
 
 #include <string>

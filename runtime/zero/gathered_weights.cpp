@@ -149,9 +149,11 @@ void GatheredWeights::release(int module) {
 }
 
 // After the module ran, from where it is gathered. What an earlier module has, a tied embedding, was kept with that,
-// and may be on its way to others again.
+// and may be on its way to others again. A rank that has no samples keeps its part for the others of its group.
 void GatheredWeights::keep_secondary(Module& m) {
   if (m.is_kept && bug_.is(Bug::secondary_shards_stale)) return;
+  const bool was_muted = compute_->muted();
+  compute_->mute(false);
   const int me = secondary_->comm->position();
   Buffer* const gathered = spaces_[m.buffer].buffer.get();
   for (const Stretch& s : m.first_here) {
@@ -162,6 +164,7 @@ void GatheredWeights::keep_secondary(Module& m) {
     copy_values(*compute_, m.name, SEEKSIM_SITE, AnyVec(gathered, s.at + own.offset - s.offset, own.size, type_),
                 (frozen ? secondary_->frozen : secondary_->shard).part(own.offset - all.offset, own.size));
   }
+  compute_->mute(was_muted);
   m.kept = compute_->queue().record();
   m.is_kept = true;
 }
