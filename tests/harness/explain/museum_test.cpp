@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 
 #include "harness/explain/museum.h"
@@ -52,6 +54,19 @@ TEST(MuseumTable, HasARowForEachExhibitOverAllGroups) {
   EXPECT_EQ(rows, exhibits().size() + 1) << "with the table's head";
   for (const std::string& group : museum_groups()) EXPECT_GT(groups[group], 0) << group;
   EXPECT_GE(exhibits().size(), 80u);
+}
+
+// With SEEKSIM_MEND=1 in the environment the README's table is written again.
+TEST(MuseumTable, IsWhatTheMuseumPrints) {
+  const std::string path = museum_folder() + "/README.md";
+  const std::string readme = read_all(path), head = "| group | exhibit | ";
+  const Ran ran = seeksim({"museum", "--markdown"});
+  ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
+  const std::string table = ran.out.substr(ran.out.find(head), ran.out.rfind("|\n") + 2 - ran.out.find(head));
+  const std::size_t begin = readme.find(head), end = readme.find("\n\n", begin) + 1;
+  EXPECT_EQ(readme.substr(begin, end - begin), table) << "SEEKSIM_MEND=1 in the environment writes it again.";
+  if (std::getenv("SEEKSIM_MEND") != nullptr)
+    std::ofstream(path) << readme.substr(0, begin) << table << readme.substr(end);
 }
 
 TEST(MuseumCurves, AreHeldAgainstEachOther) {

@@ -151,6 +151,9 @@ std::vector<Telling> telling() {
        {"bias_correction", "false"}});
   add("deepspeed.optimizer.params", {"deepspeed.optimizer.type=Adam", "deepspeed.optimizer.params.lr=0.003"},
       {{"adam_w_mode", "false"}});
+  add("deepspeed.optimizer", {}, {{"type", "Muon"}});
+  add("deepspeed.optimizer.params", {"deepspeed.optimizer.type=Muon"},
+      {{"muon_lr", "0.05"}, {"adam_lr", "0.05"}, {"momentum", "0.8"}});
   add("deepspeed.scheduler", {}, {{"type", "WarmupLR"}});
   add("deepspeed.scheduler.params", {"deepspeed.scheduler.type=WarmupLR"},
       {{"warmup_type", "linear"}, {"warmup_num_steps", "10"}, {"warmup_min_lr", "1e-9"}, {"warmup_max_lr", "1"}});
