@@ -1,7 +1,7 @@
 // All that a program of yours includes: #include <seeksim/seeksim.h>
 //
 //   run      load a scenario, run it, read its verdict            harness/loading/load.h, harness/run/run.h
-//   extend   add checks, faults and model families of your own    harness/loading/extensions.h
+//   extend   add checks, faults, models and rules of your own     harness/loading/extensions.h
 //   call     the command line, with what you added                harness/commands/cli.h
 //   test     draw scenarios for property-based tests (rapidcheck) harness/testing/property.h
 //

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "harness/input/problem.h"
+#include "harness/loading/extensions.h"
 #include "harness/report/terminal.h"
 #include "runtime/plan/pipeline_schedule.h"
 
@@ -18,9 +19,12 @@ constexpr int kUnitsMax = 4096;
 runtime::PipelineShape shape_of(const ScheduleArguments& a) {
   runtime::PipelineShape shape;
   shape.schedule = runtime::pipeline_schedule(a.schedule);
-  if (shape.schedule == PipelineSchedule::count_) {
-    throw BadInput("--schedule " + a.schedule, "there is no such schedule",
-                   did_you_mean(a.schedule, {"gpipe", "1f1b", "interleaved", "zero_bubble"}));
+  if (shape.schedule >= PipelineSchedule::own) {
+    shape.schedule = PipelineSchedule::own;
+    shape.rule = own_schedule(a.schedule);
+    if (shape.rule == nullptr)
+      throw BadInput("--schedule " + a.schedule, "there is no such schedule",
+                     did_you_mean(a.schedule, schedule_names()));
   }
   shape.stages = a.stages;
   shape.micro_batches = a.micro_batches;
@@ -50,12 +54,12 @@ void put_list(const runtime::PipelineShape& shape, int stage) {
 ExitStatus schedule_command(const ScheduleArguments& arguments, const Style& style) {
   const runtime::PipelineShape shape = shape_of(arguments);
   const runtime::PipelineTimes times = pipeline_times(shape);
+  const bool splits =
+      shape.schedule == PipelineSchedule::zero_bubble || (shape.rule != nullptr && shape.rule->splits_backward());
   put_data(schedule_table(shape));
   put(fmt::format(
       "\n{}: F forward 1, {}; .. waits. {} units, {:.4g} % of them waiting; live activations by stage {}.\n",
-      style.bold(std::string(name(shape.schedule))),
-      shape.schedule == PipelineSchedule::zero_bubble ? "I gradient of the input 1, W of the weights 1"
-                                                      : "B backward 2",
+      style.bold(arguments.schedule), splits ? "I gradient of the input 1, W of the weights 1" : "B backward 2",
       times.end, 100 * times.bubble(), fmt::join(times.live_activations, " ")));
   if (arguments.stage >= 0) put_list(shape, arguments.stage);
   return ExitStatus::as_expected;

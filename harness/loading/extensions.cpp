@@ -1,4 +1,4 @@
-// The three lists. They are the program's, like the tables of built-in checks and faults; a run only reads them.
+// The lists. They are the program's, like the tables of built-in checks and faults; a run only reads them.
 #include "harness/loading/extensions.h"
 
 #include <fmt/format.h>
@@ -10,11 +10,13 @@
 #include <stdexcept>
 
 #include "harness/input/problem.h"
+#include "harness/scenario/recovery_words.h"
 
 namespace seeksim::harness {
 namespace {
 
-using Families = std::map<std::string, std::shared_ptr<const runtime::ModelFamily>>;
+template <class Rule>
+using Named = std::map<std::string, std::shared_ptr<const Rule>>;
 
 // The catalogue of checks points into them.
 std::map<std::string, OwnCheck>& checks() {
@@ -25,8 +27,9 @@ std::map<std::string, MakeFault>& faults() {
   static std::map<std::string, MakeFault> all;
   return all;
 }
-Families& families() {
-  static Families all;
+template <class Rule>
+Named<Rule>& all_of() {
+  static Named<Rule> all;
   return all;
 }
 
@@ -43,6 +46,19 @@ std::vector<std::string> keys_of(const Map& map) {
   std::vector<std::string> names;
   for (const auto& [name, value] : map) names.push_back(name);
   return names;
+}
+
+template <class Rule>
+void add(const char* what, const std::string& name, std::shared_ptr<const Rule> rule, bool built_in) {
+  refuse_name(what, name, built_in || all_of<Rule>().contains(name));
+  if (rule == nullptr) throw std::invalid_argument(fmt::format("{} {} is null", what, in_quotes(name)));
+  all_of<Rule>()[name] = std::move(rule);
+}
+
+template <class Rule>
+std::shared_ptr<const Rule> named(const std::string& name) {
+  const auto found = all_of<Rule>().find(name);
+  return found == all_of<Rule>().end() ? nullptr : found->second;
 }
 
 }  // namespace
@@ -112,14 +128,44 @@ std::vector<std::uint64_t> OwnFaults::fired() const {
 }
 
 void add_family(const std::string& name, std::shared_ptr<const runtime::ModelFamily> family) {
-  refuse_name("family", name, name == "gpt2" || name == "llama" || families().contains(name));
-  if (family == nullptr) throw std::invalid_argument("family " + in_quotes(name) + " is null");
-  families()[name] = std::move(family);
+  add("family", name, std::move(family), name == "gpt2" || name == "llama");
 }
 std::shared_ptr<const runtime::ModelFamily> own_family(const std::string& name) {
-  const auto found = families().find(name);
-  return found == families().end() ? nullptr : found->second;
+  return named<runtime::ModelFamily>(name);
 }
-std::vector<std::string> own_family_names() { return keys_of(families()); }
+std::vector<std::string> own_family_names() { return keys_of(all_of<runtime::ModelFamily>()); }
+
+void add_schedule(const std::string& name, std::shared_ptr<const runtime::ScheduleRule> rule) {
+  const bool built_in = runtime::pipeline_schedule(name) != runtime::PipelineSchedule::count_;
+  add("schedule", name, std::move(rule), built_in);
+}
+std::shared_ptr<const runtime::ScheduleRule> own_schedule(const std::string& name) {
+  return named<runtime::ScheduleRule>(name);
+}
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < int(runtime::PipelineSchedule::own); ++i)
+    names.emplace_back(runtime::name(runtime::PipelineSchedule(i)));
+  for (const auto& [name, rule] : all_of<runtime::ScheduleRule>()) names.push_back(name);
+  return names;
+}
+
+void add_placement(const std::string& name, std::shared_ptr<const runtime::PlacementRule> rule) {
+  add("placement", name, std::move(rule), name == "even");
+}
+std::shared_ptr<const runtime::PlacementRule> own_placement(const std::string& name) {
+  return named<runtime::PlacementRule>(name);
+}
+std::vector<std::string> own_placement_names() { return keys_of(all_of<runtime::PlacementRule>()); }
+
+void add_recovery_policy(const std::string& name, std::shared_ptr<const runtime::RecoveryRule> rule) {
+  const bool built_in = std::any_of(std::begin(kRecoveryPolicies), std::end(kRecoveryPolicies),
+                                    [&](const auto& one) { return name == one.second; });
+  add("recovery policy", name, std::move(rule), built_in);
+}
+std::shared_ptr<const runtime::RecoveryRule> own_recovery_policy(const std::string& name) {
+  return named<runtime::RecoveryRule>(name);
+}
+std::vector<std::string> own_recovery_policy_names() { return keys_of(all_of<runtime::RecoveryRule>()); }
 
 }  // namespace seeksim::harness

@@ -1,7 +1,8 @@
-// What a user adds in C++, beside everything that is built in: checks, faults, families of models. Added once, before
-// scenarios are loaded; from then on scenario files name them, and run, sweep, shrink, explore and reports treat them
-// as the built-in ones. A test program of one's own does that in its main (or a test environment), and may hand its
-// command line to main_of (harness/commands/cli.h) to be a whole `seeksim` with these in it.
+// What a user adds in C++, beside everything that is built in: checks, faults, families of models, pipeline schedules,
+// placements, recovery policies. Added once, before scenarios are loaded; from then on scenario files name them, and
+// run, sweep, shrink, explore and reports treat them as the built-in ones. A test program of one's own does that in its
+// main (or a test environment), and may hand its command line to main_of (harness/commands/cli.h) to be a whole
+// `seeksim` with these in it.
 //
 // Not thread-safe: add first, run then. To remove one there is no way, since scenarios may name it.
 #pragma once
@@ -16,8 +17,11 @@
 #include "harness/input/json.h"
 #include "harness/oracles/finding.h"
 #include "harness/verdict/checks.h"
+#include "runtime/decide/recovery_rule.h"
 #include "runtime/layout/family.h"
+#include "runtime/layout/placement_rule.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/pipeline_schedule.h"
 #include "runtime/seams/seams.h"
 
 namespace seeksim::harness {
@@ -90,5 +94,24 @@ void add_family(const std::string& name, std::shared_ptr<const runtime::ModelFam
 // null: there is none of that name.
 std::shared_ptr<const runtime::ModelFamily> own_family(const std::string& name);
 std::vector<std::string> own_family_names();
+
+// ---- rules of a run ------------------------------------------------------------------------------------------------
+// None of them may change a bit: every judge of the built-in ones looks at these too. Each throws std::invalid_argument
+// as add_check does.
+
+// "world": {"schedule": NAME}. A rule whose lists cannot be run is refused when the scenario is loaded.
+void add_schedule(const std::string& name, std::shared_ptr<const runtime::ScheduleRule> rule);
+std::shared_ptr<const runtime::ScheduleRule> own_schedule(const std::string& name);  // null: there is none
+std::vector<std::string> schedule_names();                                           // the built-in ones first
+
+// "world": {"placement": NAME}: where the shards of ZeRO 1 to 3 end.
+void add_placement(const std::string& name, std::shared_ptr<const runtime::PlacementRule> rule);
+std::shared_ptr<const runtime::PlacementRule> own_placement(const std::string& name);
+std::vector<std::string> own_placement_names();
+
+// "recovery": {"policy": NAME}.
+void add_recovery_policy(const std::string& name, std::shared_ptr<const runtime::RecoveryRule> rule);
+std::shared_ptr<const runtime::RecoveryRule> own_recovery_policy(const std::string& name);
+std::vector<std::string> own_recovery_policy_names();
 
 }  // namespace seeksim::harness

@@ -25,6 +25,7 @@
 #include "harness/loading/features/experts.h"
 #include "harness/loading/features/hugging_face.h"
 #include "harness/loading/features/quirks.h"
+#include "harness/loading/rules.h"
 #include "harness/loading/features/shard_groups.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/numerics.h"
@@ -233,6 +234,7 @@ Scenario load(Document document, const LoadOptions& options) {
   check_parallel(top, scenario);
   check_experts(top, scenario);
   check_shard_groups(top, scenario);
+  check_rules(top, scenario);
   check_recovery(top, scenario);
   check_own_family(top, scenario);
   scenario.sweep = read_sweep(top);

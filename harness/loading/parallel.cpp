@@ -82,6 +82,16 @@ void refuse_formulas(const Reader& top, const Scenario& scenario) {
   }
 }
 
+// Of a rule of somebody's also in worlds with other numbers of micro-batches, since ranks may leave and join.
+std::string problem_of_schedule(const ParallelPlan& plan, int micro_batches) {
+  constexpr int kCountsTried = 64;
+  for (int count = 1; plan.schedule_rule != nullptr && count <= std::min(2 * micro_batches, kCountsTried); ++count) {
+    if (const std::string why = runtime::problem(runtime::pipeline_shape(plan, count)); !why.empty())
+      return fmt::format("{} with {} micro-batch{}: {}", plan.own_schedule, count, count == 1 ? "" : "es", why);
+  }
+  return runtime::problem(runtime::pipeline_shape(plan, micro_batches));
+}
+
 void check_schedule(const Reader& top, const Scenario& scenario) {
   const runtime::TrainPlan& train = scenario.train;
   const ParallelPlan& plan = train.layout.parallel;
@@ -97,14 +107,15 @@ void check_schedule(const Reader& top, const Scenario& scenario) {
                        "reductions would be open at a time",
                        "Use ZeRO stage 0 or 1, or \"1f1b\".");
   }
-  if (plan.schedule == PipelineSchedule::zero_bubble && train.layout.checkpointing.any()) {
+  if (plan.splits_backward() && train.layout.checkpointing.any()) {
     top.findings().add("/world/schedule",
-                       "zero_bubble keeps activations until the gradients of the weights are made, and checkpointing "
-                       "gives them up before",
+                       std::string(plan.schedule_name()) +
+                           " keeps activations until the gradients of the weights are made, and checkpointing "
+                           "gives them up before",
                        "Use one of the two.");
   }
   const int count = micro_batches_of_replica(scenario);
-  const std::string why = count > 0 ? runtime::problem(runtime::pipeline_shape(plan, count)) : "";
+  const std::string why = count > 0 ? problem_of_schedule(plan, count) : "";
   if (!why.empty())
     top.findings().add("/world/schedule", why,
                        "Change pipeline, virtual_stages, the micro-batch size or the schedule.");
@@ -130,14 +141,13 @@ std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes) {
 
 int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
   ParallelPlan& plan = scenario.train.layout.parallel;  // as the rows of world_keys() have filled it
-  const bool known = runtime::pipeline_schedule(world.text("schedule", "1f1b")) < PipelineSchedule::count_;
   const bool interleaved = plan.schedule == PipelineSchedule::interleaved && plan.pipeline > 1;
   plan.virtual_stages = int(world.integer("virtual_stages", interleaved ? 2 : 1));
   if (plan.pipeline < 1 || plan.tensor < 1 || plan.expert < 1 || plan.pipeline > 4096 || plan.tensor > 8) {
     plan = {};
     return 0;  // the schema said so
   }
-  if (!known || plan.virtual_stages < 1) plan = {};  // the schema said so
+  if (plan.virtual_stages < 1) plan = {};  // the schema said so
   if (plan.virtual_stages > 1 && plan.schedule != PipelineSchedule::interleaved) {
     world.problem("virtual_stages", "only the interleaved schedule has several pieces of the model on a stage",
                   "Add \"schedule\": \"interleaved\".");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/loading/rules.h"
 #include "harness/oracles/numbers.h"
 #include "runtime/decide/membership.h"
 
@@ -17,11 +18,6 @@ using runtime::RecoveryPlan;
 using runtime::RecoveryPolicy;
 using runtime::RollbackPlan;
 using runtime::StragglerPlan;
-
-const Words<RecoveryPolicy> kPolicies = {{RecoveryPolicy::stop, "stop"},
-                                         {RecoveryPolicy::retry_step, "retry_step"},
-                                         {RecoveryPolicy::rebuild_and_redo, "rebuild_and_redo"},
-                                         {RecoveryPolicy::restart_from_checkpoint, "restart_from_checkpoint"}};
 
 bool finds_stragglers(const RecoveryPlan& plan) { return plan.straggler.on; }
 bool finds_divergence(const RecoveryPlan& plan) { return plan.divergence.on; }
@@ -64,9 +60,9 @@ const Keys<DivergencePlan>& divergence_keys() {
 
 const Keys<RecoveryPlan>& recovery_keys() {
   static const Keys<RecoveryPlan> keys = {
-      {"policy", in_words(kPolicies, &RecoveryPlan::policy), choice(words_of(kPolicies)), kNoBit,
-       "stop; redo the step with the same ranks; rebuild with the survivors and redo the step; go back to the newest "
-       "valid checkpoint."},
+      {"policy", policy_word(), text(), kNoBit,
+       "stop; retry_step, with the same ranks; rebuild_and_redo, with the survivors; restart_from_checkpoint, the "
+       "newest valid one; or a policy that a program of one's own has added."},
       {"watchdog_s", in_seconds(&RecoveryPlan::watchdog_ns), number().above(0), kNoBit,
        "How long any operation may take, in virtual seconds."},
       {"agree_s", in_seconds(&RecoveryPlan::agree_ns), number().above(0), kNoBit,

@@ -4,6 +4,7 @@
 
 #include "harness/loading/features/platform.h"
 #include "harness/loading/parallel.h"
+#include "harness/loading/rules.h"
 #include "harness/scenario/classes.h"
 #include "harness/scenario/variants.h"
 #include "runtime/layout/parameter_list.h"
@@ -123,9 +124,12 @@ const Keys<Scenario>& world_keys() {
        "the batch, and each group has all of them. 0: one group of all."},
       {"sequence_parallel", of_parallel(&ParallelPlan::sequence_parallel), flag(), kNoBit,
        "Between tensor-parallel parts, norms and dropout run on a way's own tokens (Korthikanti et al. 2022)."},
-      {"schedule", in_words(&Scenario::train, &TrainPlan::layout, &Layout::parallel, &ParallelPlan::schedule),
-       choice({"gpipe", "1f1b", "interleaved", "zero_bubble"}), kNoBit,
-       "The order of forward and backward passes on the stages (seeksim list schedule)."},
+      {"schedule", schedule_word(), text(), kNoBit,
+       "The order of forward and backward passes on the stages (seeksim list schedule): gpipe, 1f1b, interleaved, "
+       "zero_bubble, or one that a program of one's own has added."},
+      {"placement", placement_word(), text().standard("even"), kNoBit,
+       "Where the shards of ZeRO 1 to 3 end: as even as can be, or a placement that a program of one's own has "
+       "added."},
       {"virtual_stages", of_parallel(&ParallelPlan::virtual_stages), integer(1, 256), kNoBit,
        "Pieces of the model on each stage; 2 or more, and 2 by default, under the interleaved schedule."},
       {"pipeline_layers", of_parallel(&ParallelPlan::layers).read_by_hand().unless_standard(),

@@ -8,6 +8,7 @@
 
 #include "harness/scenario/variants.h"
 #include "runtime/layout/parameters.h"
+#include "runtime/layout/placement_rule.h"
 #include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
 
@@ -31,8 +32,10 @@ struct FormulaSizes {
         G(double(runtime::size_of(plan.definition.precision.gradients))),
         M(kFloat * runtime::kind_of(plan.definition.optimizer).moments()),
         O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)),
-        uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices),
-        own(largest_of(groups)) {}
+        uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices || plan.layout.zero.rule != nullptr) {
+    parameters.place_by(plan.layout.zero.rule);
+    own = largest_of(groups);
+  }
 
   // Elements of [offset, offset + size) in the share of a rank: an even one, unless shards end between matrices.
   double share(int rank, double offset, double size) const { return share_in(groups, rank, offset, size); }
@@ -43,7 +46,7 @@ struct FormulaSizes {
   }
   // Where shard k begins: at kP/ranks, or the nearer end of the matrix that this is in, the first of two.
   double trained_bound(double k, double ranks) const {
-    const double even = k * P / ranks;
+    const double even = begin_of(k, ranks);
     for (const runtime::ParameterInfo* p : parameters.trainable()) {
       const double begin = double(p->offset), size = double(p->experts > 0 ? p->slab : p->size);
       if (!p->undivided || even <= begin || even >= begin + double(p->size)) continue;
@@ -51,6 +54,11 @@ struct FormulaSizes {
       return even - first <= first + size - even ? first : first + size;
     }
     return even;
+  }
+  double begin_of(double k, double ranks) const {
+    const runtime::PlacementRule* const rule = parameters.placement();
+    if (rule == nullptr || k <= 0 || k >= ranks) return k * P / ranks;
+    return double(rule->begin(parameters, int(k), int(ranks)));
   }
   // Trained elements of the largest shard where so many ranks share them.
   double largest_of(const runtime::ShardGroups& of) const {
@@ -80,8 +88,8 @@ struct FormulaSizes {
   double kept;
   int stage;
   double C, G, M, O;  // bytes of an element: to compute with, of its gradient, of its moments, of these and its master
-  bool uneven;        // shards end between matrices (Muon)
-  double own;         // trained elements of the largest shard
+  bool uneven;        // shards end between matrices (Muon), or where a rule has them end
+  double own = 0;     // trained elements of the largest shard
 };
 
 }  // namespace seeksim::harness

@@ -384,6 +384,7 @@ Finding bubble_formula(const Evidence& e, const std::string& percent) {
   const ParallelPlan& plan = e.scenario.train.layout.parallel;
   if (plan.pipeline == 1 || e.run.traffic.passes.empty()) return blind("there is no pipeline, or no step was made");
   if (plan.schedule == PipelineSchedule::zero_bubble) return blind("the zero_bubble schedule has a different formula");
+  if (plan.schedule_rule != nullptr) return blind("no formula knows the schedule " + plan.own_schedule);
   if (!e.run.detection.recoveries.empty()) return blind("there is no formula for a step that was run again");
   const double p = plan.pipeline, v = plan.virtual_stages, m = micro_batches_of_replica(e.scenario);
   const double formula = (p - 1) / (v * m + p - 1), measured = measured_bubble(e.run);

@@ -11,8 +11,8 @@
 #include "harness/oracles/flops.h"
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/goodput.h"
-#include "harness/oracles/numbers.h"
 #include "harness/oracles/inside_a_step.h"
+#include "harness/oracles/numbers.h"
 #include "harness/oracles/reruns.h"
 #include "harness/record/causes.h"
 #include "harness/report/bundle.h"
@@ -185,7 +185,7 @@ Json pipeline_json(const Evidence& e) {
         {{"rank", rank}, {"stage", told.stage}, {"micro_batches", told.micro_batches}, {"in_flight", told.in_flight}});
   }
   return {{"stages", plan.pipeline},
-          {"schedule", name(plan.schedule)},
+          {"schedule", plan.schedule_name()},
           {"bubble", measured_bubble(e.run)},
           {"ranks", stages}};
 }

@@ -10,8 +10,8 @@
 #include "harness/loading/schedule_string.h"
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/goodput.h"
-#include "harness/oracles/numbers.h"
 #include "harness/oracles/inside_a_step.h"
+#include "harness/oracles/numbers.h"
 #include "harness/oracles/reruns.h"
 #include "harness/report/report.h"
 #include "harness/report/story.h"
@@ -207,7 +207,7 @@ std::string pipeline(const Evidence& e) {
   const runtime::ParallelPlan& plan = e.scenario.train.layout.parallel;
   if (plan.pipeline == 1 || e.run.traffic.passes.empty()) return "";
   return fmt::format("  pipeline  {} stages, {}: {:.1f} % of their time in passes is waiting (the bubble)\n",
-                     plan.pipeline, name(plan.schedule), 100 * measured_bubble(e.run));
+                     plan.pipeline, plan.schedule_name(), 100 * measured_bubble(e.run));
 }
 
 std::string overlap(const RunRecord& run) {

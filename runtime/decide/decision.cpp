@@ -50,6 +50,48 @@ std::vector<int> corrupt_again(const Diagnosis& now, std::int64_t step, const st
   return again;
 }
 
+bool has(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+
+// What is wrong with the survivors that a rule of somebody's names; empty: they can go on.
+std::string problem_of(const Decision& decision, const RecoveryPlan& plan, const Agreement& agreement) {
+  const std::string policy = "the recovery policy " + plan.own_policy;
+  if (decision.survivors.empty()) return policy + " leaves no rank";
+  for (std::size_t i = 0; i < decision.survivors.size(); ++i) {
+    const int rank = decision.survivors[i];
+    if (!has(agreement.members, rank)) return policy + " goes on with rank " + std::to_string(rank) + ", which is gone";
+    if (i > 0 && decision.survivors[i - 1] == rank) return policy + " names rank " + std::to_string(rank) + " twice";
+  }
+  const bool all = decision.survivors.size() == agreement.members.size() && agreement.dead.empty();
+  if (plan.policy == RecoveryPolicy::retry_step && !all) return policy + " retries the step, which needs every member";
+  return "";
+}
+
+Decision by_rule(const Failure& failure, const Decision& standard) {
+  Decision decision = failure.plan.rule->decide(failure, standard);
+  if (decision.stop) return decision;
+  std::sort(decision.survivors.begin(), decision.survivors.end());
+  if (const std::string wrong = problem_of(decision, failure.plan, failure.agreement); !wrong.empty()) {
+    decision.stop = true;
+    decision.why = wrong + ": " + failure.diagnosis.text;
+    return decision;
+  }
+  decision.evicted = failure.agreement.dead;
+  for (const int member : failure.agreement.members)
+    if (!has(decision.survivors, member)) decision.evicted.push_back(member);
+  std::sort(decision.evicted.begin(), decision.evicted.end());
+  return decision;
+}
+
+// Whether members stand at different steps, and are to go on from where they stand.
+bool committed_differently(const RecoveryPlan& plan, const Agreement& agreement, const Diagnosis& diagnosis,
+                           std::int64_t step) {
+  if (plan.policy == RecoveryPolicy::restart_from_checkpoint || diagnosis.verdict == Verdict::diverged) return false;
+  return std::any_of(agreement.ballots.begin(), agreement.ballots.end(),
+                     [&](const Ballot& ballot) { return ballot.last_committed != step - 1; });
+}
+
+Decision standard_decision(const Failure& f);
+
 }  // namespace
 
 int rank_to_evict(const std::vector<std::pair<int, int>>& links) {
@@ -63,6 +105,16 @@ int rank_to_evict(const std::vector<std::pair<int, int>>& links) {
 
 Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diagnosis& diagnosis, std::int64_t step,
                 const std::vector<FailedAttempt>& history) {
+  const Failure failure{plan, agreement, diagnosis, step, history};
+  const Decision standard = standard_decision(failure);
+  if (plan.rule == nullptr || committed_differently(plan, agreement, diagnosis, step)) return standard;
+  return by_rule(failure, standard);
+}
+
+namespace {
+
+Decision standard_decision(const Failure& f) {
+  const auto& [plan, agreement, diagnosis, step, history] = f;
   Decision decision;
   decision.survivors = agreement.members;
   decision.evicted = agreement.dead;
@@ -73,15 +125,11 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
     decision.why = why + ": " + diagnosis.text;
     return decision;
   };
-  for (const Ballot& ballot : agreement.ballots) {
-    const bool begins_anew =
-        plan.policy == RecoveryPolicy::restart_from_checkpoint || diagnosis.verdict == Verdict::diverged;
-    if (ballot.last_committed != step - 1 && !begins_anew)
-      return stop("ranks committed different steps, which the vote forbids");
-  }
+  if (committed_differently(plan, agreement, diagnosis, step))
+    return stop("ranks committed different steps, which the vote forbids");
   if (plan.policy == RecoveryPolicy::stop) return stop("the recovery policy is to stop");
   const auto attempts =
-      std::count_if(history.begin(), history.end(), [&](const FailedAttempt& a) { return a.step == step; });
+      std::count_if(history.begin(), history.end(), [&](const FailedAttempt& a) { return a.step == f.step; });
   if (attempts >= plan.attempts_max) {
     return stop("step " + std::to_string(step) + " failed " + std::to_string(attempts + 1) + " times");
   }
@@ -105,4 +153,5 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
   return decision;
 }
 
+}  // namespace
 }  // namespace seeksim::runtime

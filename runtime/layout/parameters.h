@@ -7,8 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/view.h"
@@ -114,6 +116,8 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel);
 // Elements of a whole parameter that a way has: its slabs, its experts, or all.
 ShardInfo range_of_way(const ParameterInfo& whole, const ModelPart& part);
 
+class PlacementRule;  // placement_rule.h
+
 class Parameters {
  public:
   Parameters(const ModelPlan& plan, bool decay_all, ModelPart part = {});
@@ -167,6 +171,9 @@ class Parameters {
     while (piece + 1 < gradient_begins_.size() && gradient >= gradient_begins_[piece + 1]) ++piece;
     return piece;
   }
+  // Where a rule of somebody's has shards end; null: they are as even as can be.
+  void place_by(std::shared_ptr<const PlacementRule> rule) { placement_ = std::move(rule); }
+  const PlacementRule* placement() const { return placement_.get(); }
   const ParameterInfo* numbered(std::uint32_t number) const;  // null: not here
   // Where a piece's gradients begin. They end where the next piece's begin, those of the last piece with the
   // loss.
@@ -183,6 +190,7 @@ class Parameters {
   void keep_matrices(const ModelPlan& plan);
 
   ModelPart part_;
+  std::shared_ptr<const PlacementRule> placement_;
   std::vector<ParameterInfo> all_;
   std::vector<const ParameterInfo*> trainable_, frozen_;
   std::vector<std::vector<const ParameterInfo*>> modules_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "runtime/layout/placement_rule.h"
 
 namespace seeksim::runtime {
 
@@ -33,10 +34,22 @@ void Partition::cut(int members) {
   bounds_.clear();
   frozen_.clear();
   const Index trainable = parameters_.trainable_size(), frozen = parameters_.size() - trainable;
-  for (Index i = 0; i <= members; ++i) {
-    bounds_.push_back(bound_near(i * trainable / members));
-    frozen_.push_back(bound_near(trainable + i * frozen / members));
+  for (int i = 0; i <= members; ++i) {
+    bounds_.push_back(bound_near(begin_of(i, members)));
+    SEEKSIM_CHECK(i == 0 || bounds_[i] >= bounds_[i - 1], "shard %d of %d begins at %lld, before the one in front", i,
+                  members, static_cast<long long>(bounds_[i]));
+    frozen_.push_back(bound_near(trainable + Index(i) * frozen / members));
   }
+}
+
+Index Partition::begin_of(int shard, int shards) const {
+  const Index trainable = parameters_.trainable_size();
+  const PlacementRule* const rule = parameters_.placement();
+  if (rule == nullptr || shard == 0 || shard == shards) return Index(shard) * trainable / shards;
+  const Index begin = rule->begin(parameters_, shard, shards);
+  SEEKSIM_CHECK(begin >= 0 && begin <= trainable, "shard %d of %d begins at %lld of %lld", shard, shards,
+                static_cast<long long>(begin), static_cast<long long>(trainable));
+  return begin;
 }
 
 const Partition::Row& Partition::row(Index element) const {

@@ -58,6 +58,7 @@ class Partition {
  private:
   Index begin(int member) const { return bounds_[member] + (member == 1 ? moved_ : 0); }
   void cut(int members);
+  Index begin_of(int shard, int shards) const;  // before it is taken to a bound
   Index bound_near(Index target) const;
   using Row = std::vector<const ParameterInfo*>;
   const Row& row(Index element) const;

@@ -3,6 +3,9 @@
 // a bit.
 #pragma once
 
+#include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/plan/pipeline_schedule.h"
@@ -16,6 +19,8 @@ struct ParallelPlan {
   int shard_group = 0;  // data-parallel ranks among which ZeRO cuts, with replicas in other groups; 0: all of them
   bool sequence_parallel = false;  // norms and dropout between tensor-parallel parts run on a way's tokens only
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  std::string own_schedule;                           // its name, of the schedule `own`
+  std::shared_ptr<const ScheduleRule> schedule_rule;  // likewise
   int virtual_stages = 1;   // pieces of the model a stage; more than one under the interleaved schedule only
   std::vector<int> layers;  // of each piece, in the order of the model; empty: as even as can be
 
@@ -24,15 +29,21 @@ struct ParallelPlan {
   int ranks() const { return pipeline * ways(); }  // of one replica of the model
   int pieces() const { return pipeline * virtual_stages; }
   // A model keeps what its weights' gradients need, so that they can be made later.
-  bool defers() const { return schedule == PipelineSchedule::zero_bubble && pipeline * tensor > 1; }
+  bool defers() const { return splits_backward() && pipeline * tensor > 1; }
+  bool splits_backward() const {
+    return schedule == PipelineSchedule::zero_bubble || (schedule_rule != nullptr && schedule_rule->splits_backward());
+  }
+  std::string_view schedule_name() const {
+    return schedule == PipelineSchedule::own ? std::string_view(own_schedule) : name(schedule);
+  }
   bool alone() const { return ranks() == 1; }  // the data axis is the only one
   friend bool operator==(const ParallelPlan&, const ParallelPlan&) = default;
 };
 
 // The shape of a step. One stage has nothing to overlap: each micro-batch goes forward and back at once.
 inline PipelineShape pipeline_shape(const ParallelPlan& plan, int micro_batches) {
-  if (plan.pipeline == 1) return {PipelineSchedule::one_f_one_b, 1, micro_batches, 1, 0};
-  return {plan.schedule, plan.pipeline, micro_batches, plan.virtual_stages, 0};
+  if (plan.pipeline == 1) return {PipelineSchedule::one_f_one_b, 1, micro_batches, 1, 0, nullptr};
+  return {plan.schedule, plan.pipeline, micro_batches, plan.virtual_stages, 0, plan.schedule_rule};
 }
 
 }  // namespace seeksim::runtime

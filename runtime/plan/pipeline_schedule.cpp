@@ -16,7 +16,8 @@ using Kind = InstructionKind;
 constexpr EnumNames<PipelineSchedule> kSchedules({{PipelineSchedule::gpipe, "gpipe"},
                                                   {PipelineSchedule::one_f_one_b, "1f1b"},
                                                   {PipelineSchedule::interleaved, "interleaved"},
-                                                  {PipelineSchedule::zero_bubble, "zero_bubble"}});
+                                                  {PipelineSchedule::zero_bubble, "zero_bubble"},
+                                                  {PipelineSchedule::own, "own"}});
 constexpr EnumNames<Kind> kKinds({{Kind::load, "load"},
                                   {Kind::recv_activation, "recv_activation"},
                                   {Kind::forward, "F"},
@@ -184,8 +185,10 @@ std::string problem(const PipelineShape& p) {
   if (p.stages < 1) return "a pipeline has at least one stage, not " + std::to_string(p.stages);
   if (p.micro_batches < 1) return "a step has at least one micro-batch, not " + std::to_string(p.micro_batches);
   if (p.schedule >= PipelineSchedule::count_) return "there is no such schedule";
+  if (p.schedule == PipelineSchedule::own && p.rule == nullptr) return "the schedule has no rule";
   if (p.schedule != PipelineSchedule::interleaved) {
-    return p.chunks == 1 ? "" : "only the interleaved schedule has several pieces of the model on a stage";
+    if (p.chunks != 1) return "only the interleaved schedule has several pieces of the model on a stage";
+    return p.schedule == PipelineSchedule::own ? problem_of_rule(p) : "";
   }
   if (p.chunks < 2) return "the interleaved schedule needs at least 2 pieces of the model on each stage";
   if (p.stages < 2) return "the interleaved schedule needs at least 2 stages";
@@ -214,13 +217,14 @@ std::vector<Instruction> compute_order(const PipelineShape& shape, int stage) {
       return interleaved(shape, stage);
     case PipelineSchedule::zero_bubble:
       return zero_bubble(shape, stage);
+    case PipelineSchedule::own:
+      return shape.rule->order(shape, stage);
     default:
       return one_f_one_b(shape, stage);
   }
 }
 
-std::vector<Tick> stage_schedule(const PipelineShape& shape, int stage) {
-  const std::vector<Instruction> order = compute_order(shape, stage);
+std::vector<Tick> with_messages(const PipelineShape& shape, int stage, const std::vector<Instruction>& order) {
   std::vector<Tick> ticks;
   if (shape.schedule == PipelineSchedule::one_f_one_b) {
     ticks = deepspeed_ticks(shape, stage);
@@ -229,6 +233,10 @@ std::vector<Tick> stage_schedule(const PipelineShape& shape, int stage) {
   }
   for (const Kind kind : {Kind::reduce_tied, Kind::reduce_gradients, Kind::step}) ticks.back().push_back({kind});
   return ticks;
+}
+
+std::vector<Tick> stage_schedule(const PipelineShape& shape, int stage) {
+  return with_messages(shape, stage, compute_order(shape, stage));
 }
 
 std::vector<int> partition_uniform(int layers, int parts) {

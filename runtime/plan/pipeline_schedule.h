@@ -8,14 +8,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace seeksim::runtime {
 
-enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble, count_ };
-// "gpipe", "1f1b", "interleaved", "zero_bubble".
+class ScheduleRule;
+
+enum class PipelineSchedule : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble, own, count_ };
+// "gpipe", "1f1b", "interleaved", "zero_bubble"; "own": PipelineShape::rule.
 std::string_view name(PipelineSchedule schedule);
 PipelineSchedule pipeline_schedule(std::string_view name);  // count_ where there is no such name
 
@@ -25,6 +28,7 @@ struct PipelineShape {
   int micro_batches = 1;
   int chunks = 1;  // pieces of the model a stage, interleaved only; piece c of stage s is number c * stages + s
   int group = 0;   // micro-batches in a row of one chunk, interleaved only; 0: as many as stages
+  std::shared_ptr<const ScheduleRule> rule = {};  // of the schedule `own`, and of no other
 };
 // Why there is no such pipeline; empty: there is.
 std::string problem(const PipelineShape& shape);
@@ -52,6 +56,24 @@ struct Instruction {
   int chunk = 0;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
+// A schedule of one's own: in which order a stage computes. Where messages stand around that is not its business: each
+// is taken just before what needs it, and sent just after what made it.
+class ScheduleRule {
+ public:
+  virtual ~ScheduleRule() = default;
+
+  // What this stage computes in a step: each micro-batch forward once, then backward once, or, where the rule splits
+  // backward, backward_input and later backward_weight. Neighbours take micro-batches in one order, since messages do
+  // not overtake each other. Depends on nothing but its arguments: stages ask for it one by one, and again after each
+  // change of the world, which changes micro_batches.
+  virtual std::vector<Instruction> order(const PipelineShape& shape, int stage) const = 0;
+
+  // backward in two parts. Then activations are kept until the second one, so there can be no checkpointing.
+  virtual bool splits_backward() const { return false; }
+};
+// What is wrong with the lists of shape.rule, stage by stage, or that stages wait for each other; empty: they hold.
+std::string problem_of_rule(const PipelineShape& shape);
+
 // "F3", "B0.1" (micro-batch 0 of chunk 1), "send_activation3", "step".
 std::string text(const Instruction& instruction);
 
@@ -61,6 +83,8 @@ using Tick = std::vector<Instruction>;
 
 // One stage's list, reductions and step in its last tick. Throws std::invalid_argument(problem(shape)).
 std::vector<Tick> stage_schedule(const PipelineShape& shape, int stage);
+// Messages and reductions around what a stage computes, each just before or after what it belongs to.
+std::vector<Tick> with_messages(const PipelineShape& shape, int stage, const std::vector<Instruction>& order);
 // Only what computes, in order.
 std::vector<Instruction> compute_order(const PipelineShape& shape, int stage);
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 namespace seeksim::runtime {
 
@@ -21,6 +23,8 @@ struct Placement {
 // Stage 0: all replicated; 1: optimizer state sharded; 2: gradients too; 3: parameters too.
 Placement placement_of(int stage);
 
+class PlacementRule;  // layout/placement_rule.h
+
 // DeepSpeed's "zero_optimization", with the defaults of 0.19.6. Sizes are elements.
 struct ZeroPlan {
   int stage = 0;
@@ -38,6 +42,8 @@ struct ZeroPlan {
   std::int64_t hpz_partition =
       1;  // stage 3: ranks of a group that keeps all parameters once more, for backward; 1: none
 
+  std::string own_placement;                  // the name of `rule`
+  std::shared_ptr<const PlacementRule> rule;  // where shards end; null: as even as can be
   Placement placement() const { return placement_of(stage); }
 };
 

@@ -186,10 +186,14 @@ struct RollbackPlan {
   std::int64_t steps = 100;  // so soon
 };
 
+class RecoveryRule;
+
 struct RecoveryPlan {
   RecoveryPolicy policy = RecoveryPolicy::rebuild_and_redo;
-  TimeNs watchdog_ns = 600 * kSecond;  // on every operation
-  TimeNs agree_ns = 30 * kSecond;      // a rank that has not answered by then is dead
+  std::string own_policy;                    // the name of `rule`
+  std::shared_ptr<const RecoveryRule> rule;  // decides instead; `policy` is its mechanism then
+  TimeNs watchdog_ns = 600 * kSecond;        // on every operation
+  TimeNs agree_ns = 30 * kSecond;            // a rank that has not answered by then is dead
   int peer_copies = 1;  // rebuild_and_redo at ZeRO 1 to 3: of each shard's state, on ranks of other nodes if possible
   int spares = 0;       // the last ranks of the world wait until a member is lost
   bool grow = false;    // ranks that join are admitted at the next commit

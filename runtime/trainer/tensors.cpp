@@ -28,7 +28,9 @@ ModelPart part_of(const Rank& rank, const TrainPlan& plan, const Seats& seats) {
 
 Tensors::Tensors(Workbench& bench, const Seats& seats)
     : bench_(bench),
-      parameters_(bench.definition().model, bench.definition().optimizer, part_of(bench.rank, bench.plan, seats)) {}
+      parameters_(bench.definition().model, bench.definition().optimizer, part_of(bench.rank, bench.plan, seats)) {
+  parameters_.place_by(bench.plan.layout.zero.rule);
+}
 
 const Parameters& Tensors::whole() const {
   if (bench_.alone()) return parameters_;

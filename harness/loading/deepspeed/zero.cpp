@@ -136,6 +136,8 @@ bool acts_at_stage(const std::string& key, int stage) {
 void read_zero(const Reader& section, Scenario& scenario) {
   const Reader zero = section.child("zero_optimization");
   runtime::ZeroPlan plan = runtime::zero_plan(int(std::clamp<std::int64_t>(zero.integer("stage", 0), 0, 3)));
+  plan.own_placement = scenario.train.layout.zero.own_placement;  // "world" was read before
+  plan.rule = scenario.train.layout.zero.rule;
   plan.overlap_comm = zero.flag("overlap_comm", plan.overlap_comm);
   constexpr std::int64_t kMost = 1'000'000'000'000'000;  // all there is
   for (const ZeroKey& key : acting_keys()) {

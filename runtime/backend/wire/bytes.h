@@ -8,6 +8,7 @@
 #include <boost/pfr/core.hpp>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -67,6 +68,9 @@ class ByteWriter {
     put(both.first);
     put(both.second);
   }
+  // Of a rule that somebody added: every process has its own.
+  template <class T>
+  void put(const std::shared_ptr<const T>&) {}
   template <class T>
   void put(const std::optional<T>& value) {
     put(value.has_value());
@@ -141,6 +145,8 @@ class ByteReader {
     get(both.first);
     get(both.second);
   }
+  template <class T>
+  void get(std::shared_ptr<const T>&) {}
   template <class T>
   void get(std::optional<T>& value) {
     bool there = false;

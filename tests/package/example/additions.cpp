@@ -7,6 +7,7 @@
 #include "faults/forwarding.h"
 #include "harness/loading/extensions.h"
 #include "mlp_family.h"
+#include "rules.h"
 
 namespace {
 
@@ -144,4 +145,11 @@ void add_everything() {
 
   harness::add_family("mlp", std::make_shared<MlpFamily>(false));
   harness::add_family("mistaken_mlp", std::make_shared<MlpFamily>(true));
+
+  harness::add_schedule("eager_1f1b", eager_1f1b(2));
+  harness::add_schedule("last_first", last_first());
+  harness::add_schedule("stuck", stuck());
+  harness::add_placement("first_is_larger", first_is_larger(3));
+  harness::add_recovery_policy("whole_machines", whole_machines(2));
+  harness::add_recovery_policy("with_the_dead", with_the_dead());
 }

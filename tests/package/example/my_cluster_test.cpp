@@ -104,6 +104,80 @@ TEST(MyCluster, AMistakeInThatModelIsFound) {
   EXPECT_NE(result.failure.find("golden"), std::string::npos) << result.failure;
 }
 
+// ---- rules ----------------------------------------------------------------------------------------------------------
+
+const std::string kGolden = R"(, "checks": ["golden:bitwise", "golden:gradients"])";
+
+TEST(MyCluster, AScheduleOfOnesOwnChangesOrderAndNoBit) {
+  const std::vector<std::string> two_stages = {"world.pipeline=2", "deepspeed.zero_optimization.stage=1",
+                                               "deepspeed.train_micro_batch_size_per_gpu=1"};
+  const auto with = [&](const char* schedule) {
+    std::vector<std::string> set = two_stages;
+    set.push_back(fmt::format("world.schedule={}", schedule));
+    return run(kGolden, set);
+  };
+  const Outcome plain = with("1f1b");
+  for (const char* schedule : {"eager_1f1b", "last_first"}) {
+    const Outcome own = with(schedule);
+    EXPECT_EQ(own.status, ExitStatus::as_expected) << schedule << own.report.dump(1);
+    EXPECT_EQ(own.report["params_digest"], plain.report["params_digest"]);
+    EXPECT_NE(own.report["fingerprint"], plain.report["fingerprint"]) << "the same operations in the same order";
+  }
+  // Stages that would wait for each other are no scenario.
+  const Outcome refused = with("stuck");
+  EXPECT_EQ(refused.status, ExitStatus::bad_input);
+  EXPECT_NE(refused.report.dump().find("the stages wait for each other"), std::string::npos) << refused.report.dump(1);
+}
+
+TEST(MyCluster, APlacementOfOnesOwnChangesMemoryAndNoBit) {
+  for (const int stage : {1, 2, 3}) {
+    const std::vector<std::string> set = {fmt::format("deepspeed.zero_optimization.stage={}", stage)};
+    const Outcome even = run(kGolden, set);
+    std::vector<std::string> own_set = set;
+    own_set.push_back("world.placement=first_is_larger");
+    const Outcome own =
+        run(R"(, "checks": ["golden:bitwise", "golden:gradients", "memory_formula", "partition"])", own_set);
+    EXPECT_EQ(own.status, ExitStatus::as_expected) << stage << own.report.dump(1);
+    EXPECT_EQ(own.report["params_digest"], even.report["params_digest"]);
+    own_set.push_back(R"(faults=[{"kind":"rank_crash","rank":0,"step":2,"op":"vote"}])");
+    EXPECT_EQ(run(kGolden, own_set).status, ExitStatus::as_expected) << stage << ": who had the most dies";
+  }
+  EXPECT_EQ(run("", {"world.placement=first_is_larger", "deepspeed.zero_optimization.stage=0"}).status,
+            ExitStatus::bad_input);
+}
+
+TEST(MyCluster, APolicyOfOnesOwnDecidesWhoGoesOn) {
+  const std::string crash = R"(, "checks": ["golden:bitwise"],
+    "faults": [{ "kind": "rank_crash", "rank": 3, "step": 2, "op": "vote" }])";
+  const Outcome own = run(crash, {"recovery.policy=whole_machines", "recovery.peer_copies=2"});
+  EXPECT_EQ(own.status, ExitStatus::as_expected) << own.report.dump(1);
+  EXPECT_EQ(own.report["recoveries"][0]["evicted"], Json({2, 3})) << own.report["recoveries"].dump(1);
+
+  const Outcome wrong = run(crash, {"recovery.policy=with_the_dead"});
+  EXPECT_EQ(wrong.status, ExitStatus::check_failed);
+  EXPECT_NE(wrong.report.dump().find("goes on with rank 3, which is gone"), std::string::npos) << wrong.report.dump(1);
+}
+
+property::Property of_schedule(const char* schedule) {
+  property::Property of;
+  of.name = schedule;
+  of.cases = 40;
+  of.wanted.parallel = true;
+  of.change = [schedule](Json& scenario) {
+    // Not every model can be cut into tensor ways too; and one rank has nobody to agree with.
+    for (const char* key : {"tensor", "sequence_parallel"}) scenario["world"].erase(key);
+    scenario["checks"] = {"golden:bitwise", "golden:gradients"};
+    if (scenario["world"].value("pipeline", 1) > 1) scenario["world"]["schedule"] = schedule;
+  };
+  return of;
+}
+
+TEST(MyCluster, TheBitsDependOnNoScheduleOfOnesOwn) {
+  const property::Result result = property::check(of_schedule("eager_1f1b"));
+  EXPECT_TRUE(result.held) << result.failure;
+  EXPECT_GT(result.cases, 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {

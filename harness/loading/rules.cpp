@@ -1,0 +1,109 @@
+#include "harness/loading/rules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "harness/input/problem.h"
+#include "harness/loading/extensions.h"
+#include "harness/scenario/recovery_words.h"
+
+namespace seeksim::harness {
+namespace {
+
+using runtime::PipelineSchedule;
+using runtime::RecoveryPlan;
+using runtime::RecoveryPolicy;
+
+void no_such_word(const Reader& object, const char* key, const std::string& given,
+                  const std::vector<std::string>& known) {
+  object.problem(key, fmt::format("{} is not one of: {}", in_quotes(given), fmt::join(known, ", ")),
+                 did_you_mean(given, known));
+}
+
+void read_schedule(const Reader& world, const char* key, Scenario& scenario) {
+  runtime::ParallelPlan& plan = scenario.train.layout.parallel;
+  const std::string given = world.text(key);
+  const PipelineSchedule built_in = runtime::pipeline_schedule(given);
+  if (built_in < PipelineSchedule::own) {
+    plan.schedule = built_in;
+  } else if (const auto rule = own_schedule(given)) {
+    plan.schedule = PipelineSchedule::own;
+    plan.own_schedule = given;
+    plan.schedule_rule = rule;
+  } else {
+    no_such_word(world, key, given, schedule_names());
+  }
+}
+
+void read_placement(const Reader& world, const char* key, Scenario& scenario) {
+  const std::string given = world.text(key);
+  if (given == "even") return;
+  runtime::ZeroPlan& zero = scenario.train.layout.zero;
+  zero.own_placement = given;
+  zero.rule = own_placement(given);
+  if (zero.rule != nullptr) return;
+  std::vector<std::string> known = own_placement_names();
+  known.insert(known.begin(), "even");
+  no_such_word(world, key, given, known);
+}
+
+void read_policy(const Reader& recovery, const char* key, RecoveryPlan& plan) {
+  const std::string given = recovery.text(key);
+  for (const auto& [policy, word] : kRecoveryPolicies) {
+    if (given != word) continue;
+    plan.policy = policy;
+    return;
+  }
+  plan.rule = own_recovery_policy(given);
+  if (plan.rule != nullptr) {
+    plan.own_policy = given;
+    plan.policy = plan.rule->mechanism();
+    return;
+  }
+  std::vector<std::string> known;
+  for (const auto& [policy, word] : kRecoveryPolicies) known.emplace_back(word);
+  for (const std::string& own : own_recovery_policy_names()) known.push_back(own);
+  no_such_word(recovery, key, given, known);
+}
+
+std::string word_of(RecoveryPolicy policy) {
+  for (const auto& [value, word] : kRecoveryPolicies)
+    if (value == policy) return word;
+  return "";
+}
+
+}  // namespace
+
+Binding<Scenario> schedule_word() {
+  return {
+      read_schedule, [](const Scenario& s) { return Json(std::string(s.train.layout.parallel.schedule_name())); }, {}};
+}
+
+Binding<Scenario> placement_word() {
+  return {read_placement, [](const Scenario& s) { return Json(s.train.layout.zero.own_placement); },
+          [](const Scenario& s) { return !s.train.layout.zero.own_placement.empty(); }};
+}
+
+Binding<RecoveryPlan> policy_word() {
+  return {read_policy,
+          [](const RecoveryPlan& plan) { return Json(plan.rule != nullptr ? plan.own_policy : word_of(plan.policy)); },
+          {}};
+}
+
+void check_rules(const Reader& top, const Scenario& scenario) {
+  const runtime::Layout& layout = scenario.train.layout;
+  if (layout.zero.rule == nullptr) return;
+  constexpr const char* kAt = "/world/placement";
+  if (layout.zero.stage == 0)
+    top.findings().add(kAt, "ZeRO stage 0 has no shards that could end somewhere", "Use stage 1, 2 or 3.");
+  if (!layout.parallel.alone())
+    top.findings().add(kAt, "not supported: a placement of one's own where a model is cut into stages, ways or experts",
+                       "Use 1 for world.pipeline, world.tensor and world.expert.");
+  if (scenario.train.definition.compression.on())
+    top.findings().add(kAt, "not supported: a placement of one's own with compressed gradients",
+                       "Leave one of the two out.");
+  if (scenario.train.recovery.memory_ladder)
+    top.findings().add(kAt, "not supported: the memory ladder with a placement of one's own", "Turn one of them off.");
+}
+
+}  // namespace seeksim::harness
