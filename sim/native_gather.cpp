@@ -13,7 +13,8 @@ using runtime::CommResult;
 using runtime::OpKind;
 
 bool NativeGather::gathers(OpKind kind) {
-  return kind == OpKind::all_gather || kind == OpKind::publish || kind == OpKind::param_gather;
+  return kind == OpKind::all_gather || kind == OpKind::publish || kind == OpKind::param_gather ||
+         kind == OpKind::group_gather;
 }
 
 std::size_t NativeGather::whole_bytes(std::span<const runtime::Piece> pieces, std::size_t members) {

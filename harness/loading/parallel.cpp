@@ -70,14 +70,16 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
            "Use \"tied\": false in model, or no offload.");
 }
 
-// Formulas of one whole model on each rank.
+// Formulas of ranks that each have every layer, and all of it or the experts of a group.
 void refuse_formulas(const Reader& top, const Scenario& scenario) {
+  const ParallelPlan& plan = scenario.train.layout.parallel;
+  if (plan.pipeline * plan.tensor == 1) return;
   for (std::size_t i = 0; i < scenario.checks.size(); ++i) {
     for (const char* formula : {"memory_formula", "traffic_formula", "model_state_gb"}) {
       if (scenario.checks[i].name != formula) continue;
       top.findings().add(fmt::format("/checks/{}", i),
-                         fmt::format("not supported: {} where a model is on several ranks", formula),
-                         "Leave it out, or use 1 for world.pipeline, world.tensor and world.expert.");
+                         fmt::format("not supported: {} where layers are on several ranks", formula),
+                         "Leave it out, or use 1 for world.pipeline and world.tensor.");
     }
   }
 }

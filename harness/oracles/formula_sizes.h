@@ -1,12 +1,15 @@
 // What the formulas of memory and traffic are made of.
 // P: trained parameters; F: frozen ones; H: elements of a tied head's use (0 otherwise), whose gradient travels apart;
 // N: ranks among whom ZeRO cuts: of the data axis, or of a shard group.
+// Where experts are divided among E ranks, P and F are what one of them has: its experts, and all else; N are the D / E
+// ranks with the same experts. X: trained elements of its experts.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 
 #include "harness/scenario/variants.h"
+#include "runtime/layout/gradient_split.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/placement_rule.h"
 #include "runtime/layout/shard_groups.h"
@@ -19,10 +22,14 @@ inline constexpr double kFloat = sizeof(float);
 struct FormulaSizes {
   explicit FormulaSizes(const Scenario& scenario)
       : plan(scenario.train),
-        parameters(plan.definition.model, plan.definition.optimizer),
+        parameters(plan.definition.model, plan.definition.optimizer,
+                   runtime::model_part(plan.definition.model, plan.layout.parallel, 0, 0)),
         P(double(parameters.trainable_size())),
         F(double(parameters.size()) - P),
         H(parameters.shares_head() ? double(parameters.wte().size) : 0),
+        E(plan.layout.parallel.expert),
+        split(parameters),
+        X(double(split.size(true))),
         groups(shard_groups_of(scenario)),
         keeping(runtime::secondary_groups(scenario.train.layout, groups.ranks)),
         N(groups.size),
@@ -74,6 +81,8 @@ struct FormulaSizes {
       most = std::max(most, share(rank, 0, P) + (keeps() ? share_in(keeping, rank, 0, P) : 0));
     return most;
   }
+  // Of a step's samples, as the one at `place` of the data axis sees it.
+  runtime::StepCut cut(int place = 0) const { return runtime::step_cut(plan, groups.ranks, place); }
   bool keeps() const { return keeping.groups() > 1; }  // all parameters once more in each group
   bool persists(const runtime::ParameterInfo& p) const {
     return p.size <= plan.layout.zero.persistence_threshold_elements;
@@ -83,6 +92,9 @@ struct FormulaSizes {
   const runtime::TrainPlan& plan;
   runtime::Parameters parameters;
   double P, F, H;  // elements: trained, frozen, the tied head's second use
+  int E;           // ranks of an expert group
+  runtime::GradientSplit split;
+  double X;
   runtime::ShardGroups groups, keeping;
   int N;
   double kept;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "harness/oracles/formula_experts.h"
 #include "harness/oracles/formula_sizes.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/layout/gpt2_parameters.h"
@@ -92,6 +93,12 @@ double rows_of(const FormulaSizes& s) {
   return double(std::min(s.plan.layout.micro_batch, d.global_batch)) * d.model.context;
 }
 
+// Rows inside the mlps of a micro-batch: a token's, once a choice; or places for all that may arrive at this rank.
+double inside_rows(const FormulaSizes& s) {
+  const runtime::ModelShape shape(s.plan.definition.model);
+  return s.E > 1 ? double(expert_group(s).rows_max()) : rows_of(s) * double(shape.k);
+}
+
 // One micro-batch's: what each kept layer holds (its two norms, qkv, probabilities or two statistics a row of a head,
 // attention, two halves of the mlp, the stream between, four statistics a token), the stream itself, and once the
 // buffers at the end and for backward.
@@ -100,19 +107,25 @@ double activation_bytes(const FormulaSizes& s) {
   const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
   const Kept kept = kept_for_backward(s);
   const runtime::ModelShape shape(m);
-  const double inside = double(shape.Q + shape.k * (shape.U + shape.F));  // qkv, into and out of the mlp's activation
-  const double a_norm = m.llama() ? 1 : 2;                                // statistics a token
+  const double inside = double(shape.U + shape.F), rows = inside_rows(s);  // into and out of the mlp's activation
+  const double Q = double(shape.Q);
+  const double a_norm = m.llama() ? 1 : 2;  // statistics a token
   const double E = double(shape.E), k = double(shape.k);
   const double routes =
       E > 0 ? kFloat * (R * (E + 2 * k + 1) + samples * E) : 0;  // probabilities, slots, gates, shares
   const double probabilities = R * m.heads * (m.fused_attention ? kFloat * 2 : s.C * T);
-  const double layer = s.C * R * (4 * C + inside) + probabilities + kFloat * 2 * a_norm * R + routes;
+  // What arrives from a group, whose it is, and where what was sent came from.
+  const double arrivals = s.E > 1 ? rows * (s.C * C + 2 * kFloat) : 0;
+  const double layer =
+      s.C * (R * (4 * C + Q) + rows * inside) + probabilities + kFloat * 2 * a_norm * R + routes + arrivals;
   const double end =
       s.C * R * (C + V) + kFloat * ((a_norm + 1) * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
   const double angles = m.llama() && m.layers > 0 ? kFloat * T * double(shape.D) : 0;  // of rotary positions
   // The losses of the routers; their logits and the gradients, and a row of the width for each slot.
-  const double experts = E > 0 ? kFloat * R * (m.layers + E + k) + s.C * R * (E + k * C) : 0;
-  const double backward = s.C * R * (3 * C + (m.layers > 0 ? inside : 0)) + angles + experts;
+  const double experts = E > 0 ? kFloat * R * (m.layers + E + k) + s.C * (R * E + rows * C) : 0;
+  // Rows that are packed, and those of the slots; experts and gates of what is packed, gates that arrive and return.
+  const double group = s.E > 1 ? s.C * C * (rows + R * k) + 4 * kFloat * rows : 0;
+  const double backward = s.C * (R * 3 * C + (m.layers > 0 ? R * Q + rows * inside : 0)) + angles + experts + group;
   const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
   const auto& frozen = s.parameters.frozen();
   const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias
@@ -125,11 +138,9 @@ double checkpoint_bytes(const FormulaSizes& s) {
          s.plan.definition.model.width;
 }
 
-runtime::StepCut cut_of(const FormulaSizes& s, int rank = 0) { return runtime::step_cut(s.plan, s.groups.ranks, rank); }
-
 // Subtree roots that a rank sends in a step.
 double roots(const FormulaSizes& s, int rank) {
-  const runtime::StepCut cut = cut_of(s, rank);
+  const runtime::StepCut cut = s.cut(rank);
   double count = 0;
   for (int k = 0; k < cut.count(); ++k) {
     const runtime::SampleRange samples = cut.samples(k, s.groups.place_of(rank));
@@ -260,9 +271,12 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
   const auto kind = [&](const char* of, double elements, double blocks, const char* formula, double bytes = kFloat) {
     lines.push_back({of, bytes * elements, kBlockBytes * blocks, false, formula});
   };
+  if (s.E > 1) lines = group_traffic(s, steps);
   if (s.stage == 0) {
-    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N,
+    const double sums = s.E > 1 ? double(s.split.runs().size()) : 1;  // of a step
+    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N * sums,
          "(roots + 1)(P + H)(N-1)/N a step");
+    lines.back().at_most = s.E > 1;  // travelling message by message, half of it is a gather, as others are
     return lines;
   }
   const double reduced =
@@ -310,7 +324,7 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
       return own;
     });
     const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
-    const double passes = double(steps) * cut_of(s).count() * runs;
+    const double passes = double(steps) * s.cut().count() * runs;
     const double shares = (s.P > 0) + (s.F > 0);  // of a rank, each cut at blocks
     kind("param_gather", passes * module_uses, passes * 3 * others * shares * (s.parameters.tied() ? 2 : 1),
          s.keeps() ? "P(N-1)/N a micro-step forward, and backward and recomputation over the ranks of a group"
@@ -341,16 +355,19 @@ double buckets_at_most(const FormulaSizes& s) {
 
 std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
   const FormulaSizes s(scenario);
-  const double each = double(steps) * s.groups.ranks, micro_steps = cut_of(s).count();
+  const double each = double(steps) * s.groups.ranks * s.E, micro_steps = s.cut().count();
+  const double runs_of_kinds = s.E > 1 ? double(s.split.runs().size()) : 1;  // a bucket ends where one does
   std::vector<BudgetLine> lines;
   const auto kind = [&](const char* of, double calls, const char* formula) {
     lines.push_back({of, calls, 0, true, formula});
   };
+  const double buckets = buckets_at_most(s) + runs_of_kinds - 1;
+  if (s.E > 1) lines = group_calls(s, steps, micro_batches_of_replica(scenario), buckets);
   if (s.stage == 0) {
-    kind("all_reduce", each, "one a rank and step");
+    kind("all_reduce", each * runs_of_kinds, "one a rank and step (and a run of experts or of others)");
     return lines;
   }
-  kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets_at_most(s),
+  kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets,
        "one a rank, (stages 2 and 3) micro-step and bucket, and two buckets side by side hold more than one may");
   if (s.groups.groups() > 1) kind("all_reduce", 2 * each, "two a rank and step: its shard, and what is beside it");
   if (s.stage < 3) return lines;

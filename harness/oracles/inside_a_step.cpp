@@ -310,7 +310,7 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
   for (std::size_t kind = 0; kind < e.run.traffic.comm.size(); ++kind)
     sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.traffic.comm[kind].bytes_sent_per_rank_max);
   const bool compressed = e.scenario.train.definition.compression.on();
-  if (!sharded(e) && !compressed)
+  if (!sharded(e) && !compressed && e.scenario.train.layout.parallel.alone())
     sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
   std::int64_t applied = 0;
   for (const runtime::StepRecord& step : e.run.steps) applied += step.skipped ? 0 : 1;
@@ -355,7 +355,8 @@ bool formulas_apply(const Evidence& e) {
   const bool disturbed = !e.scenario.faults.empty() || !e.scenario.own_faults.empty() ||
                          !e.run.detection.recoveries.empty() || !e.run.detection.joins.empty() ||
                          e.run.training.attempts.size() > 1 || e.run.training.resumed_from > 0;
-  return no_budget(e).empty() && !disturbed && e.scenario.train.layout.parallel.alone() && recovery.spares == 0 &&
+  const runtime::ParallelPlan& parallel = e.scenario.train.layout.parallel;
+  return no_budget(e).empty() && !disturbed && parallel.pipeline * parallel.tensor == 1 && recovery.spares == 0 &&
          !recovery.grow && !e.run.steps.empty();
 }
 

@@ -1,7 +1,6 @@
 #include "harness/scenario/variants.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "runtime/layout/copy_places.h"
 #include "runtime/layout/shard_groups.h"
@@ -107,20 +106,25 @@ Scenario without_quirks(const Scenario& scenario) {
 }
 
 runtime::ShardGroups shard_groups_of(const Scenario& scenario) {
-  return runtime::shard_groups(scenario.train.layout, scenario.world.ranks() - scenario.train.recovery.spares);
+  const runtime::Layout& layout = scenario.train.layout;
+  return runtime::shard_groups(layout,
+                               (scenario.world.ranks() - scenario.train.recovery.spares) / layout.parallel.ranks());
 }
 
 int peer_copies_at_most(const Scenario& scenario) {
   const runtime::RecoveryPlan& recovery = scenario.train.recovery;
   if (recovery.policy != runtime::RecoveryPolicy::rebuild_and_redo) return 0;
   const runtime::ShardGroups groups = shard_groups_of(scenario);
-  std::vector<int> axis(std::size_t(groups.ranks));
-  std::iota(axis.begin(), axis.end(), 0);
+  const int ways = scenario.train.layout.parallel.ranks();
   const auto node_of = [&](int rank) { return rank / scenario.world.ranks_per_node; };
   int most = 0;
-  for (int group = 0; group < groups.groups(); ++group) {
-    const runtime::CopyPlaces at(groups.members(axis, group), node_of, groups.copies(recovery.peer_copies));
-    most = std::max(most, at.kept_at_most());
+  for (int way = 0; way < ways; ++way) {
+    std::vector<int> axis;
+    for (int data = 0; data < groups.ranks; ++data) axis.push_back(data * ways + way);
+    for (int group = 0; group < groups.groups(); ++group) {
+      const runtime::CopyPlaces at(groups.members(axis, group), node_of, groups.copies(recovery.peer_copies));
+      most = std::max(most, at.kept_at_most());
+    }
   }
   return most;
 }

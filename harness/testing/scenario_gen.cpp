@@ -192,7 +192,7 @@ void draw_divided_experts(Json& s) {
   if (one_in(4)) s["model"]["frozen"] = any_of<Json>({{"*.experts.*"}, {"*.0.*"}, {"*.gate.weight"}});
   s["data"] = {{"synthetic", true}};
   s["world"] = {{"nodes", 1}, {"replicas", group * between(1, 2)}, {"expert", group}, {"network", "ib"}};
-  s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 1));
+  s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 3));
 }
 
 // Groups of any size, in any number, and (each fourth time) a rank that dies.

@@ -28,11 +28,18 @@ ExpertGroup::ExpertGroup(const ExpertShape& shape, int ranks, int me, const Plan
   samples_.resize(std::size_t(ranks));
 }
 
-void ExpertGroup::connect(Rank& rank, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns, int group) {
-  comm_.emplace(rank, Axis::expert, epoch, std::move(members), timeout_ns, group);
+void ExpertGroup::connect(Rank& rank, std::uint32_t epoch, const std::vector<int>& members, TimeNs timeout_ns,
+                          int group, int of_gradients) {
+  comm_.emplace(rank, Axis::expert, epoch, members, timeout_ns, group);
+  if (of_gradients >= 0) gradients_.emplace(rank, Axis::expert, epoch, members, timeout_ns, of_gradients);
   SEEKSIM_CHECK_EQ(comm_->size(), ranks_);
   SEEKSIM_CHECK_EQ(comm_->position(), me_);
   queue_ = &rank.device.message_queue(MessageQueue::expert);
+}
+
+void ExpertGroup::disconnect() {
+  gradients_.reset();
+  comm_.reset();
 }
 
 void ExpertGroup::begin(std::span<const SampleRange> samples, std::span<const std::vector<SampleRange>> blocks) {

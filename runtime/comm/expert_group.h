@@ -35,10 +35,13 @@ class ExpertGroup {
   ExpertGroup(const ExpertShape& shape, int ranks, int me, const PlantedBug& bug);
 
   // A new world: its members are the ranks of the group, in order. Collective over them; blocks. group: see
-  // Communicator.
-  void connect(Rank& rank, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns, int group);
-  void disconnect() { comm_.reset(); }
+  // Communicator. of_gradients: likewise, of a second one; -1: there is none.
+  void connect(Rank& rank, std::uint32_t epoch, const std::vector<int>& members, TimeNs timeout_ns, int group,
+               int of_gradients = -1);
+  void disconnect();
   Communicator* communicator() { return comm_ ? &*comm_ : nullptr; }
+  // Of the same ranks, for another queue: what gathers gradients while rows go to experts and back.
+  Communicator* gradients() { return gradients_ ? &*gradients_ : nullptr; }
 
   int ranks() const { return ranks_; }
   int me() const { return me_; }
@@ -83,7 +86,7 @@ class ExpertGroup {
   Index places_ = 0;
   std::vector<SampleRange> samples_;
   std::vector<SampleRange> blocks_, blocks_of_step_;
-  std::optional<Communicator> comm_;
+  std::optional<Communicator> comm_, gradients_;
   Queue* queue_ = nullptr;
   std::vector<Piece> pieces_;
 };

@@ -42,6 +42,10 @@ SEEKSIM_BUG(experts_of_own_samples,
 SEEKSIM_BUG(combined_in_anothers_order,
             "what the experts of a rank have made is taken for that of the next rank of the group (world.expert)",
             "golden")
+SEEKSIM_BUG(experts_scattered_over_all,
+            "gradients of experts are gathered in a group as all others are, and so those of other ranks' experts are "
+            "added to them (world.expert, stages 2 and 3)",
+            "golden")
 SEEKSIM_BUG(router_gradient_lost, "rank 1 gives the router no gradient through the gates", "golden")
 SEEKSIM_BUG(rank_seeded_dropout, "each rank drops values by a seed of its own", "golden")
 SEEKSIM_BUG(

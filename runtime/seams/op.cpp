@@ -37,7 +37,8 @@ constexpr EnumNames<OpKind> kKinds({{OpKind::compute, "compute"},
                                     {OpKind::storage_rename, "storage_rename"},
                                     {OpKind::join, "join"},
                                     {OpKind::hand_over, "hand_over"},
-                                    {OpKind::all_to_all, "all_to_all"}});
+                                    {OpKind::all_to_all, "all_to_all"},
+                                    {OpKind::group_gather, "group_gather"}});
 constexpr EnumNames<Phase> kPhases({{Phase::init, "init"},
                                     {Phase::data, "data"},
                                     {Phase::forward, "forward"},
@@ -81,6 +82,7 @@ bool is_collective(OpKind kind) {
     case OpKind::tied_gradient:
     case OpKind::hand_over:
     case OpKind::all_to_all:
+    case OpKind::group_gather:
       return true;
     default:
       return false;

@@ -40,6 +40,7 @@ enum class OpKind : std::uint8_t {
   join,             // a rank that is no member waits to be taken in
   hand_over,        // where a run stands, to those who were just taken in
   all_to_all,       // rows of tokens to the ranks of their experts, or what the experts made of them back
+  group_gather,     // gradients of what is no expert's, to the other ranks of an expert group
   count_            // how many kinds there are
 };
 

@@ -98,8 +98,15 @@ Index Passes::connect() {
   make_room();
   weigh_tokens();
   std::size_t blocks = 0;
-  for (const SampleRange& samples : micro_batches_)
-    blocks = std::max(blocks, nodes_of(samples, world_.cut().leaves, bench_.group_level()).size());
+  for (std::size_t k = 0; k < micro_batches_.size(); ++k) {
+    std::size_t all = 0;
+    const auto add = [&](const SampleRange& samples) {
+      all += nodes_of(samples, world_.cut().leaves, bench_.group_level()).size();
+    };
+    if (of_group_.empty()) add(micro_batches_[k]);
+    for (const std::vector<SampleRange>& of_rank : of_group_) add(of_rank[k]);
+    blocks = std::max(blocks, all);
+  }
   if (bench_.plan.recovery.rerun_and_compare) rerun_.emplace(bench_.rank.device, tensors_.parameters(), Index(blocks));
   return Index(blocks);
 }

@@ -21,10 +21,10 @@ std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global
 }
 
 void Reduction::allocate() {
-  if (bench_.shards_gradients()) return;
   const Parameters& p = tensors_.parameters();
-  if (p.part().by_experts) {
-    split_.emplace(p);
+  if (p.part().by_experts) split_.emplace(p);
+  if (bench_.shards_gradients()) return;
+  if (split_) {
     trees_.emplace_back(bench_.rank.device, split_->size(false));
     of_experts_.emplace(bench_.rank.device, split_->size(true));
     return;
@@ -49,13 +49,16 @@ void Reduction::connect(Index blocks) {
     gathered->connect(world_.shards(), keeper->partition(), keeper->own().on_device, keeper->own().frozen,
                       keeper->own().swapped.get(), world_.secondary());
   }
-  if (bench_.shards_gradients()) buckets_.emplace(bench_.rank.device, bench_.plan, *reducer_, blocks);
+  if (!bench_.shards_gradients()) return;
+  if (split_) group_.emplace(bench_.rank, *split_, *world_.experts(), bench_.plan.bug);
+  buckets_.emplace(bench_.rank.device, bench_.plan, *reducer_, blocks, group_ ? &*group_ : nullptr);
 }
 
 void Reduction::disconnect() {
   compressed_.reset();
   partition_.reset();
   buckets_.reset();
+  group_.reset();
   reducer_.reset();
 }
 
@@ -79,6 +82,7 @@ void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t pi
       nodes_of(samples, bench_.definition().global_batch, bench_.group_level());
   if (buckets_) {  // each full bucket goes to its owners at once
     reducer_->begin_reduction(micro_batch);
+    if (group_) group_->begin(bench_.definition().global_batch, nodes_of_group());
     buckets_->begin(bench_.compute, Index(nodes.size()), average().before);
     backward(*buckets_);
     reducer_->end_reduction();
@@ -117,15 +121,21 @@ class SplitSink final : public GradientSink {
 
 }  // namespace
 
+// Of the micro-batch under way: those of each rank of the group.
+std::vector<std::vector<kernels::TreeNode>> Reduction::nodes_of_group() const {
+  std::vector<std::vector<kernels::TreeNode>> nodes;
+  for (const SampleRange& of_rank : world_.experts()->samples())
+    nodes.push_back(nodes_of(of_rank, bench_.definition().global_batch));
+  return nodes;
+}
+
 // Nodes of this rank's samples, and of the experts that are here nodes of the whole group's.
 void Reduction::take_divided(const SampleRange& samples, const Backward& backward) {
   const Index leaves = bench_.definition().global_batch;
   const std::vector<kernels::TreeNode> own = nodes_of(samples, leaves);
   std::vector<kernels::TreeNode> all;
-  for (const SampleRange& of_rank : world_.experts()->samples()) {
-    const std::vector<kernels::TreeNode> nodes = nodes_of(of_rank, leaves);
+  for (const std::vector<kernels::TreeNode>& nodes : nodes_of_group())
     all.insert(all.end(), nodes.begin(), nodes.end());
-  }
   std::vector<VecView<float>> out, out_of_experts;
   for (const kernels::TreeNode node : own) out.push_back(trees_.front().open(node));
   for (const kernels::TreeNode node : all) out_of_experts.push_back(of_experts_->open(node));
@@ -159,7 +169,7 @@ void Reduction::gather_in_group() {
   }
   Queue& queue = bench_.rank.device.communication_queue();
   const Op op = comm.exchange(
-      queue, bench_.op(OpKind::all_gather, Phase::grad_reduce, "gradients of a group", SEEKSIM_SITE), pieces);
+      queue, bench_.op(OpKind::group_gather, Phase::grad_reduce, "gradients of a group", SEEKSIM_SITE), pieces);
   comm.wait(queue.record(), op);
   Launcher launch(queue, bench_.rank.id);
   launch.at(world_.epoch(), bench_.progress.step());
@@ -189,7 +199,7 @@ void Reduction::finish(VecView<float> loss) {
     // By the host, so that an operation counts as joined when its data is there.
     bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::backward_done);
   }
-  if (split_) gather_in_group();
+  if (split_ && !bench_.shards_gradients()) gather_in_group();
   if (compressed_) return reduce_compressed(loss);
   if (bench_.shards_optimizer()) return reduce_to_owners(loss);
   split_ ? all_reduce_divided() : all_reduce();

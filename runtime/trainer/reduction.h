@@ -3,7 +3,8 @@
 // reduction follows; where they are sharded each full bucket is on its way to its owners while backward goes on.
 //
 // Where experts are divided among the ranks of a group, a rank has its experts' gradients of the whole group's samples.
-// The others of a step come together in the group first; after that a group is one member of the reduction.
+// The others come together in the group first, those of a step or (sharded) of a bucket; after that a group is one
+// member of the reduction.
 #pragma once
 
 #include <functional>
@@ -18,6 +19,7 @@
 #include "runtime/zero/bucket_sink.h"
 #include "runtime/zero/compressed_reduction.h"
 #include "runtime/zero/gradient_reducer.h"
+#include "runtime/zero/group_gradients.h"
 
 namespace seeksim::runtime {
 
@@ -30,7 +32,7 @@ class Reduction {
   Reduction(Workbench& bench, Tensors& tensors, World& world) : bench_(bench), tensors_(tensors), world_(world) {}
 
   void allocate();
-  // A new world. blocks: nodes that a micro-batch fills at most.
+  // A new world. blocks: nodes that a micro-batch fills at most, of a whole expert group where there is one.
   void connect(Index blocks);
   void disconnect();
   // Gives back the memory between steps. Nothing may be pending.
@@ -53,6 +55,7 @@ class Reduction {
   RankAverage average() const { return rank_average(bench_.quirks(), world_.comm().size()); }
 
  private:
+  std::vector<std::vector<kernels::TreeNode>> nodes_of_group() const;
   void take_divided(const SampleRange& samples, const Backward& backward);
   void gather_in_group();
   void all_reduce();
@@ -72,7 +75,8 @@ class Reduction {
   std::optional<GradientSplit> split_;      // where experts are divided among ranks, and
   std::optional<GradientTree> of_experts_;  // the group's subtree roots of the experts that are here
   std::optional<GradientReducer> reducer_;  // where the optimizer is sharded
-  std::optional<BucketSink> buckets_;       // where gradients are
+  std::optional<BucketSink> buckets_;       // where gradients are, and
+  std::optional<GroupGradients> group_;     // experts are divided among ranks
   // Where gradients are compressed, and how they are cut among those who sum them.
   std::optional<Partition> partition_;
   std::optional<CompressedReduction> compressed_;

@@ -61,7 +61,7 @@ void World::connect(std::uint32_t epoch) {
   }
   if (experts_) {
     experts_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
-                      place_.data);
+                      place_.data, bench_.shards_gradients() ? grid_->replicas() + place_.data : -1);
   }
   if (parallel().pipeline > 1) links_.emplace(bench_, *grid_, place_, epoch);
 }
@@ -116,6 +116,7 @@ std::vector<Communicator*> World::communicators() {
   }
   if (tensor_ && tensor_->communicator() != nullptr) all.push_back(tensor_->communicator());
   if (experts_ && experts_->communicator() != nullptr) all.push_back(experts_->communicator());
+  if (experts_ && experts_->gradients() != nullptr) all.push_back(experts_->gradients());
   if (replica_) add(replica_->communicators());
   if (links_) add(links_->communicators());
   return all;

@@ -6,14 +6,18 @@
 
 #include "runtime/model/model.h"
 #include "runtime/zero/gradient_reducer.h"
+#include "runtime/zero/group_gradients.h"
 
 namespace seeksim::runtime {
 
 class BucketSink final : public GradientSink {
  public:
-  BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max);
+  // blocks_max: of a micro-batch, at most; of a group's where there is one. group: where experts are divided among
+  // ranks; null: they are not.
+  BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max,
+             GroupGradients* group = nullptr);
 
-  // before: what every block is multiplied by on its way into the reduction.
+  // blocks: of this rank's samples. before: what every block is multiplied by on its way into the reduction.
   void begin(Launcher& compute, Index blocks, float before);
   VecView<float> open(Index block, Index offset, Index size) override;
   void close(Index offset, Index size) override;
@@ -21,9 +25,11 @@ class BucketSink final : public GradientSink {
  private:
   void reduce_current();
   void scale_current();
-  VecView<float> part(Index block) const;
+  VecView<float> part(Index slot) const;
+  GroupGradients::Slots filled() const;  // slots of the current bucket that backward writes here
 
   GradientReducer& reducer_;
+  GroupGradients* group_;
   bool overlap_;
   PlantedBug bug_;
   Index elements_ = 0;  // of the largest bucket

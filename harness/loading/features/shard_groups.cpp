@@ -14,10 +14,12 @@ void check_secondary_groups(const Reader& top, const Scenario& scenario) {
   const std::int64_t asked = layout.zero.hpz_partition;
   if (asked <= 1 || layout.zero.stage < 3) return;
   constexpr const char* kAt = "/deepspeed/zero_optimization/zero_hpz_partition_size";
-  if (const int sharing = data_size(scenario); sharing > 0 && sharing % asked != 0)
-    top.findings().add(
-        kAt, fmt::format("{} ranks share the batch, and groups of {} ranks do not divide them", sharing, asked),
-        "Use a divisor of their number, or 1.");
+  const int expert = layout.parallel.expert;
+  if (const int sharing = data_size(scenario) / expert; sharing > 0 && sharing % asked != 0)
+    top.findings().add(kAt,
+                       fmt::format("{} ranks {}, and groups of {} ranks do not divide them", sharing,
+                                   expert > 1 ? "have the same experts" : "share the batch", asked),
+                       "Use a divisor of their number, or 1.");
   if (layout.parallel.shard_group > 0)
     top.findings().add(kAt, "not supported: secondary shards where shards are in groups themselves",
                        "Leave one of the two out: with world.shard_group no gather leaves a group.");

@@ -87,7 +87,11 @@ TEST(Property, RestartsKeepTheResiduals) {
   keeps_the_bits("compression with restarts", wanted, 9);
 }
 
-TEST(Property, DividedExpertsKeepTheBits) { keeps_the_bits("divided experts", with(&Wanted::experts), 10); }
+TEST(Property, DividedExpertsKeepTheBits) {
+  Wanted wanted = with(&Wanted::experts);
+  wanted.formulas = true;
+  keeps_the_bits("divided experts", wanted, 10);
+}
 TEST(Property, ShardGroupsKeepTheBits) {
   Wanted wanted = with(&Wanted::groups);
   wanted.formulas = true;

@@ -44,7 +44,7 @@ TEST(ExpertParallel, BitsAreThoseOfOneRankInEveryCut) {
     TrainPlan plan = divided_experts(1);
     plan.definition.precision.compute = type;
     const Trained golden = run_alone(undivided(plan));
-    for (const int stage : {0, 1}) {
+    for (const int stage : {0, 1, 2, 3}) {
       for (const auto& [ranks, expert] : {std::pair{2, 2}, {4, 2}, {4, 4}, {6, 2}, {8, 4}}) {
         for (const int micro : {1, 3}) {
           plan.layout.zero.stage = stage;
@@ -74,7 +74,7 @@ TEST(ExpertParallel, ARankWithoutSamplesWorksForItsGroup) {
   TrainPlan plan = divided_experts(2);
   plan.definition.global_batch = 3;
   const Trained golden = run_alone(undivided(plan));
-  for (const int stage : {0, 1}) {
+  for (const int stage : {0, 1, 2, 3}) {
     plan.layout.zero.stage = stage;
     plan.layout.micro_batch = 1;
     EXPECT_EQ(unlike_one_rank(plan, 4, golden), "") << stage;
@@ -83,11 +83,16 @@ TEST(ExpertParallel, ARankWithoutSamplesWorksForItsGroup) {
 }
 
 TEST(ExpertParallel, MistakesAreSeen) {
-  for (const Bug bug : {Bug::experts_divided_by_group, Bug::experts_of_own_samples, Bug::combined_in_anothers_order}) {
-    TrainPlan plan = divided_experts(2);
-    const Trained golden = run_alone(undivided(plan));
-    plan.bug = PlantedBug{bug};
-    EXPECT_NE(unlike_one_rank(plan, 4, golden), "") << int(bug);
+  const Trained golden = run_alone(undivided(divided_experts(2)));
+  for (const Bug bug : {Bug::experts_divided_by_group, Bug::experts_of_own_samples, Bug::combined_in_anothers_order,
+                        Bug::experts_scattered_over_all}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      TrainPlan plan = divided_experts(2);
+      plan.layout.zero.stage = stage;
+      plan.bug = PlantedBug{bug};
+      const bool harmless = bug == Bug::experts_scattered_over_all && stage < 2;
+      EXPECT_EQ(unlike_one_rank(plan, 4, golden) == "", harmless) << int(bug) << ", stage " << stage;
+    }
   }
 }
 
@@ -98,6 +103,21 @@ TEST(ExpertParallel, ExpertsAreNowhereTwiceInAGroup) {
   };
   EXPECT_LT(bytes(4), bytes(2));
   EXPECT_LT(bytes(2), bytes(1));
+}
+
+// The ranks with the same experts cut what they have among them: two groups, half of it each.
+TEST(ExpertParallel, StagesCutAmongTheRanksWithTheSameExperts) {
+  const auto bytes = [](int stage, MemoryTag tag) {
+    TrainPlan plan = divided_experts(2);
+    plan.layout.zero.stage = stage;
+    plan.layout.zero.persistence_threshold_elements = 0;
+    plan.recovery.peer_copies = 0;
+    return double(run_simulated(plan, world_of(4)).world.memory_peak_by_tag[std::size_t(tag)]);
+  };
+  const double block = sizeof(float) * double(kernels::kBlock);
+  EXPECT_NEAR(bytes(1, MemoryTag::optimizer), bytes(0, MemoryTag::optimizer) / 2, 2 * block);
+  EXPECT_NEAR(bytes(2, MemoryTag::gradients), bytes(1, MemoryTag::gradients) / 2, 2 * block);
+  EXPECT_NEAR(bytes(3, MemoryTag::parameters), bytes(2, MemoryTag::parameters) / 2, block);
 }
 
 }  // namespace

@@ -1,0 +1,85 @@
+#include "harness/oracles/formula_experts.h"
+
+#include <algorithm>
+
+#include "runtime/layout/segments.h"
+
+namespace seeksim::harness {
+namespace {
+
+// Ranks that share the batch.
+int sharing(const FormulaSizes& s) { return s.groups.ranks * s.E; }
+
+// Subtree roots of its own samples that a rank gives to the others of its group in a step.
+double roots_in_group(const FormulaSizes& s, int rank) {
+  const runtime::StepCut cut = s.cut();
+  double count = 0;
+  for (int k = 0; k < cut.count(); ++k) {
+    const runtime::SampleRange samples = cut.samples_of_rank(k, rank);
+    count += double(kernels::cover(samples.begin, samples.end, cut.leaves).size());
+  }
+  return count;
+}
+
+// Messages of rows in a step, of all layers: two each way a layer, and those that are recomputed.
+struct RowsSent {
+  double to_experts = 0, from_experts = 0;
+};
+RowsSent rows_sent(const FormulaSizes& s) {
+  const int layers = s.plan.definition.model.layers;
+  RowsSent sent{2.0 * layers, 2.0 * layers};
+  for (const runtime::Segment& segment : runtime::segments_of(layers, s.plan.layout.checkpointing)) {
+    if (!segment.recomputed) continue;
+    sent.to_experts += segment.layers();
+    sent.from_experts += segment.layers() - 1;
+  }
+  return sent;
+}
+
+// Bytes that a rank sends to the others of its group in a step: rows of its own samples, with an expert or a gate each,
+// and what its experts made of theirs.
+double rows_to_group(const FormulaSizes& s, int rank) {
+  const runtime::StepCut cut = s.cut();
+  double own = 0, all = 0;
+  for (int k = 0; k < cut.count(); ++k) {
+    own += double(cut.samples_of_rank(k, rank).size());
+    all += double(cut.samples(k, rank / s.E).size());
+  }
+  const RowsSent sent = rows_sent(s);
+  const double places = double(expert_group(s).places()), row = s.C * s.plan.definition.model.width;
+  const double gates_back = kFloat * s.plan.definition.model.layers;
+  return places *
+         (own * (s.E - 1) * sent.to_experts * (row + kFloat) + (all - own) * (sent.from_experts * row + gates_back));
+}
+
+}  // namespace
+
+runtime::ExpertGroup expert_group(const FormulaSizes& s) {
+  const runtime::Index samples = std::min<runtime::Index>(s.plan.layout.micro_batch, s.plan.definition.global_batch);
+  return {runtime::expert_shape(s.plan, samples), s.E, 0, {}};
+}
+
+std::vector<BudgetLine> group_traffic(const FormulaSizes& s, std::int64_t steps) {
+  double roots = 0, rows = 0;
+  for (int rank = 0; rank < sharing(s); ++rank) {
+    roots = std::max(roots, roots_in_group(s, rank));
+    rows = std::max(rows, rows_to_group(s, rank));
+  }
+  const double others = s.P + s.H + 1 - s.X;
+  return {{"group_gather", double(steps) * roots * (s.E - 1) * others * kFloat, 0, false,
+           "4 roots (E-1)(P - X + H) a step: of what is no expert's"},
+          {"all_to_all", double(steps) * rows, 0, false,
+           "places x (rows of a sample to E-1 ranks, and those of their samples back), each twice a layer, and what is "
+           "recomputed"}};
+}
+
+std::vector<BudgetLine> group_calls(const FormulaSizes& s, std::int64_t steps, int micro_batches, double buckets) {
+  const double each = double(steps) * sharing(s), micro_steps = s.stage >= 2 ? s.cut().count() : micro_batches;
+  const RowsSent rows = rows_sent(s);
+  return {{"group_gather", each * (s.stage >= 2 ? micro_steps * buckets : 1), 0, true,
+           "one a rank and step, or (stages 2 and 3) micro-step and bucket"},
+          {"all_to_all", each * micro_steps * (rows.to_experts + rows.from_experts), 0, true,
+           "four a layer, rank and micro-step, and one or two where it is recomputed"}};
+}
+
+}  // namespace seeksim::harness
