@@ -7,8 +7,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "harness/scenario/variants.h"
+#include "runtime/comm/expert_group.h"
 #include "runtime/layout/gradient_split.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/placement_rule.h"
@@ -18,6 +22,15 @@
 namespace seeksim::harness {
 
 inline constexpr double kFloat = sizeof(float);
+
+// One line of a budget, in bytes of the rank that needs most.
+struct BudgetLine {
+  std::string name;      // of memory: the tag, or "host <tag>"; of traffic: the kind of operation
+  double bytes = 0;      // as the formula has it
+  double slack = 0;      // for bounds on 1024-element blocks
+  bool at_most = false;  // an upper bound only
+  std::string formula;   // "4P/N"
+};
 
 struct FormulaSizes {
   explicit FormulaSizes(const Scenario& scenario)
@@ -83,6 +96,8 @@ struct FormulaSizes {
   }
   // Of a step's samples, as the one at `place` of the data axis sees it.
   runtime::StepCut cut(int place = 0) const { return runtime::step_cut(plan, groups.ranks, place); }
+  // Ranges of the gradients that are reduced apart, of experts and of all else.
+  double runs() const { return E > 1 ? double(split.runs().size()) : 1; }
   bool keeps() const { return keeping.groups() > 1; }  // all parameters once more in each group
   bool persists(const runtime::ParameterInfo& p) const {
     return p.size <= plan.layout.zero.persistence_threshold_elements;
@@ -103,5 +118,16 @@ struct FormulaSizes {
   bool uneven;        // shards end between matrices (Muon), or where a rule has them end
   double own = 0;     // trained elements of the largest shard
 };
+
+// The expert group that the first rank is in, of micro-batches as large as they get. Not connected.
+runtime::ExpertGroup expert_group(const FormulaSizes& sizes);
+
+// Bytes that a group adds to the traffic of so many steps: gradients of what is no expert's, and rows of tokens. Empty
+// where experts are not divided.
+std::vector<BudgetLine> group_traffic(const FormulaSizes& sizes, std::int64_t steps);
+
+// Calls of the same, over all ranks, at most. micro_batches: of the rank that has most, where gradients are
+// replicated. buckets: of a micro-step, at most.
+std::vector<BudgetLine> group_calls(const FormulaSizes& sizes, std::int64_t steps, int micro_batches, double buckets);
 
 }  // namespace seeksim::harness

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <set>
 
-#include "harness/oracles/formula_experts.h"
 #include "harness/oracles/formula_sizes.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/layout/gpt2_parameters.h"
@@ -267,14 +266,12 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
   const FormulaSizes s(scenario);
   const double others = s.N - 1, share = (s.N - 1) / double(s.N), all = s.P + s.H + 1;
   const double roots_max = most(s, [&](int rank) { return roots(s, rank); });
-  std::vector<BudgetLine> lines;
+  std::vector<BudgetLine> lines = group_traffic(s, steps);
   const auto kind = [&](const char* of, double elements, double blocks, const char* formula, double bytes = kFloat) {
     lines.push_back({of, bytes * elements, kBlockBytes * blocks, false, formula});
   };
-  if (s.E > 1) lines = group_traffic(s, steps);
   if (s.stage == 0) {
-    const double sums = s.E > 1 ? double(s.split.runs().size()) : 1;  // of a step
-    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N * sums,
+    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N * s.runs(),
          "(roots + 1)(P + H)(N-1)/N a step");
     lines.back().at_most = s.E > 1;  // travelling message by message, half of it is a gather, as others are
     return lines;
@@ -356,15 +353,13 @@ double buckets_at_most(const FormulaSizes& s) {
 std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
   const FormulaSizes s(scenario);
   const double each = double(steps) * s.groups.ranks * s.E, micro_steps = s.cut().count();
-  const double runs_of_kinds = s.E > 1 ? double(s.split.runs().size()) : 1;  // a bucket ends where one does
-  std::vector<BudgetLine> lines;
+  const double buckets = buckets_at_most(s) + s.runs() - 1;  // a bucket ends where a run does
+  std::vector<BudgetLine> lines = group_calls(s, steps, micro_batches_of_replica(scenario), buckets);
   const auto kind = [&](const char* of, double calls, const char* formula) {
     lines.push_back({of, calls, 0, true, formula});
   };
-  const double buckets = buckets_at_most(s) + runs_of_kinds - 1;
-  if (s.E > 1) lines = group_calls(s, steps, micro_batches_of_replica(scenario), buckets);
   if (s.stage == 0) {
-    kind("all_reduce", each * runs_of_kinds, "one a rank and step (and a run of experts or of others)");
+    kind("all_reduce", each * s.runs(), "one a rank and step (and a run of experts or of others)");
     return lines;
   }
   kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets,

@@ -6,18 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "harness/oracles/formula_sizes.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
-
-// One line of a budget, in bytes of the rank that needs most.
-struct BudgetLine {
-  std::string name;      // of memory: the tag, or "host <tag>"; of traffic: the kind of operation
-  double bytes = 0;      // as the formula has it
-  double slack = 0;      // for bounds on 1024-element blocks
-  bool at_most = false;  // an upper bound only
-  std::string formula;   // "4P/N"
-};
 
 // Peaks by tag, for the tags that have a formula. What the others hold: what_is().
 std::vector<BudgetLine> memory_budget(const Scenario& scenario);

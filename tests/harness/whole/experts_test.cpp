@@ -132,7 +132,8 @@ TEST(Experts, DividedAmongRanksTheyAreTheSame) {
     EXPECT_EQ(with("experts_divided_by_group"), "golden:bitwise conservation ") << stage;
     EXPECT_EQ(with("experts_of_own_samples"), "golden:bitwise conservation ") << stage;
     EXPECT_EQ(with("combined_in_anothers_order"), "golden:bitwise ") << stage;
-    if (stage >= "2") EXPECT_EQ(with("experts_scattered_over_all"), "golden:bitwise conservation traffic_formula ") << stage;
+    if (stage < "2") continue;
+    EXPECT_EQ(with("experts_scattered_over_all"), "golden:bitwise conservation traffic_formula ") << stage;
   }
 }
 

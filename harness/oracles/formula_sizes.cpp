@@ -1,4 +1,4 @@
-#include "harness/oracles/formula_experts.h"
+#include "harness/oracles/formula_sizes.h"
 
 #include <algorithm>
 
@@ -60,6 +60,7 @@ runtime::ExpertGroup expert_group(const FormulaSizes& s) {
 }
 
 std::vector<BudgetLine> group_traffic(const FormulaSizes& s, std::int64_t steps) {
+  if (s.E == 1) return {};
   double roots = 0, rows = 0;
   for (int rank = 0; rank < sharing(s); ++rank) {
     roots = std::max(roots, roots_in_group(s, rank));
@@ -74,6 +75,7 @@ std::vector<BudgetLine> group_traffic(const FormulaSizes& s, std::int64_t steps)
 }
 
 std::vector<BudgetLine> group_calls(const FormulaSizes& s, std::int64_t steps, int micro_batches, double buckets) {
+  if (s.E == 1) return {};
   const double each = double(steps) * sharing(s), micro_steps = s.stage >= 2 ? s.cut().count() : micro_batches;
   const RowsSent rows = rows_sent(s);
   return {{"group_gather", each * (s.stage >= 2 ? micro_steps * buckets : 1), 0, true,
