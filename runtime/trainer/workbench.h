@@ -7,13 +7,13 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/edge.h"
 #include "runtime/comm/gradient_tree.h"
+#include "runtime/decide/progress.h"
 #include "runtime/detect/observer.h"
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/plan/plan.h"
 #include "runtime/seams/rank.h"
 #include "runtime/trainer/planted.h"
-#include "runtime/trainer/progress.h"
 
 namespace seeksim::runtime {
 

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/decide/progress.h"
 #include "runtime/decide/run_state.h"
-#include "runtime/trainer/progress.h"
 #include "tests/support/plans.h"
 
 namespace seeksim::test {

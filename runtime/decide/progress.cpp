@@ -1,4 +1,4 @@
-#include "runtime/trainer/progress.h"
+#include "runtime/decide/progress.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // Progress alone: steps, batches that are left out, the state that goes into a checkpoint.
-#include "runtime/trainer/progress.h"
+#include "runtime/decide/progress.h"
 
 #include <gtest/gtest.h>
 
