@@ -5,12 +5,21 @@
 namespace seeksim::reference {
 namespace {
 
-constexpr std::uint32_t kOffsets = 0xdada0001U, kTokens = 0xdada0002U, kDropout = 0xd0000000U, kStart = 0xffffffffU;
+constexpr std::uint32_t kOffsets = 0xdada0001U, kTokens = 0xdada0002U, kHeldOut = 0xdada0003U, kDropout = 0xd0000000U,
+                        kStart = 0xffffffffU;
 
 // A number in [0, n) from 64 random bits.
 std::uint64_t below(std::uint64_t n, std::uint32_t high, std::uint32_t low) {
   const auto bits = static_cast<unsigned __int128>(std::uint64_t(high) << 32 | low);
   return static_cast<std::uint64_t>(bits * n >> 64);
+}
+
+void draw_tokens(const Training& t, std::int64_t g, std::uint32_t stream, std::int32_t* out) {
+  const auto low = static_cast<std::uint32_t>(g), high = static_cast<std::uint32_t>(g >> 32);
+  for (int i = 0; i <= t.model.T; ++i) {
+    const auto words = philox({std::uint32_t(i / 4), low, stream, high}, t.seed);
+    out[i] = static_cast<std::int32_t>(below(std::uint64_t(t.model.V), words[std::size_t(i % 4)], 0));
+  }
 }
 
 void draw_sample(const Training& t, std::int64_t g, std::int32_t* out) {
@@ -24,10 +33,7 @@ void draw_sample(const Training& t, std::int64_t g, std::int32_t* out) {
     const std::uint64_t at = below(t.data.text.size() - std::uint64_t(T), words[0], words[1]);
     for (int i = 0; i <= T; ++i) out[i] = static_cast<unsigned char>(t.data.text[at + std::uint64_t(i)]);
   } else {
-    for (int i = 0; i <= T; ++i) {
-      const auto words = philox({std::uint32_t(i / 4), low, kTokens, high}, t.seed);
-      out[i] = static_cast<std::int32_t>(below(std::uint64_t(t.model.V), words[std::size_t(i % 4)], 0));
-    }
+    draw_tokens(t, g, kTokens, out);
   }
 }
 
@@ -68,6 +74,20 @@ std::vector<std::int32_t> tokens_of_step(const Training& t, std::int64_t step) {
   const std::size_t row = std::size_t(t.model.T) + 1;
   std::vector<std::int32_t> tokens(std::size_t(t.batch) * row);
   for (int b = 0; b < t.batch; ++b) draw_sample(t, batch * t.batch + b, tokens.data() + std::size_t(b) * row);
+  return tokens;
+}
+
+std::vector<std::int32_t> held_out_tokens(const Training& t) {
+  const std::size_t T = std::size_t(t.model.T);
+  const std::string& text = t.held_out.text;
+  std::vector<std::int32_t> tokens;
+  for (std::size_t g = 0; g < std::size_t(t.held_out.samples); ++g) {
+    const std::size_t at = text.empty() ? 0 : g * T % (text.size() - T);
+    tokens.resize((g + 1) * (T + 1));
+    std::int32_t* const out = tokens.data() + g * (T + 1);
+    if (text.empty()) draw_tokens(t, std::int64_t(g), kHeldOut, out);
+    for (std::size_t i = 0; !text.empty() && i <= T; ++i) out[i] = static_cast<unsigned char>(text[at + i]);
+  }
   return tokens;
 }
 

@@ -22,6 +22,9 @@ double standard_normal(std::uint64_t seed, std::uint32_t stream, std::uint64_t e
 // The tokens of a step's batch (batch, T + 1).
 std::vector<std::int32_t> tokens_of_step(const Training& t, std::int64_t step);
 
+// The tokens of the held-out samples (samples, T + 1): of the text's end one after the other, and over again.
+std::vector<std::int32_t> held_out_tokens(const Training& t);
+
 // Places at which values are dropped, as the streams count them.
 enum class Site : std::uint8_t { embedding, attention, attention_branch, mlp_branch };
 // What multiplies an element of a sample of the step: 0, or 1 / (1 - rate) as an fp32 number; 1 where rate is 0.

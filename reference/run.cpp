@@ -41,10 +41,21 @@ class Run {
       scaler = next_state(t.scaler, scaler, skipped);
     }
     told.weights = weights;
+    if (t.held_out.samples > 0) evaluate(told);
     return told;
   }
 
  private:
+  void evaluate(FreeRun& told) const {
+    Training still = t;
+    still.model.drop_embedding = still.model.drop_attention = still.model.drop_residual = 0;
+    still.batch = t.held_out.samples;
+    const auto values = losses_and_gradients<Noisy>(still, parameters, weights, held_out_tokens(t), t.steps, 1);
+    told.held_out = values.loss.v;
+    told.held_out_bound = deviations(t.compute) * std::sqrt(values.loss.s);
+    told.held_out_unsettled = values.unsettled;
+    told.routing.push_back(values.routing);
+  }
   // +1 or -1, or 0 in a run without noise.
   double sign(std::size_t parameter, std::size_t element, std::int64_t step) const {
     if (options.noise == 0) return 0;

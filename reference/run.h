@@ -16,6 +16,9 @@ struct FreeRun {
   std::vector<std::uint64_t> routing;
   std::vector<bool> unsettled;
   std::vector<std::vector<double>> weights;  // after the last step, by parameter
+  // With them: the loss of the held-out samples, where there are any, and how far its own rounding may move it.
+  double held_out = 0, held_out_bound = 0;
+  bool held_out_unsettled = false;
 };
 
 struct FreeOptions {

@@ -37,6 +37,12 @@ struct Data {
   std::vector<std::int32_t> tokens;  // samples of T + 1 tokens, over and over; neither: drawn
 };
 
+// Samples that no step trains on.
+struct HeldOut {
+  int samples = 0;   // of one evaluation; 0: there is none
+  std::string text;  // the end of it; empty: drawn
+};
+
 struct Optimizer {
   bool decoupled = true;  // AdamW; false: Adam, with the decay in the gradient
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
@@ -85,7 +91,8 @@ struct Training {
   Scaler scaler;
   double clipping = 0;          // 0: off
   std::vector<Change> changes;  // by step
-  int batch = 1;                // samples a step
+  HeldOut held_out;
+  int batch = 1;  // samples a step
   std::int64_t steps = 0;
   bool drawn = true;                          // weights begin with values drawn from the seed; false: they are given
   std::vector<std::int64_t> skipped_steps;    // that are not applied

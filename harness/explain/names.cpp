@@ -42,6 +42,7 @@ Mistake mistake_of(const Culprit& culprit, const Scenario& scenario) {
       return Mistake::data;
     case Phase::forward:
     case Phase::recompute:
+    case Phase::evaluation:
       return Mistake::forward;
     case Phase::backward:
       return Mistake::gradient;

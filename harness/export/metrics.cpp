@@ -18,6 +18,12 @@ void add_times(const RunRecord& run, std::int64_t step, Json& line) {
     line["step_s"] = seconds(run.steps[at].committed_ns - run.steps[at - 1].committed_ns);
 }
 
+// On the line of the step after which it was computed.
+void add_held_out(const RunRecord& run, std::int64_t step, Json& line) {
+  for (const runtime::EvaluationRecord& one : run.training.evaluations)
+    if (one.steps == step + 1) line["eval_loss"] = run.has_values ? number_or_word(double(one.loss)) : Json(nullptr);
+}
+
 }  // namespace
 
 std::string metrics_lines(const RunRecord& run, const StepLog& log,
@@ -38,6 +44,7 @@ std::string metrics_lines(const RunRecord& run, const StepLog& log,
                  {"epoch", step.epoch},
                  {"samples", step.data_position}};
     add_times(run, number, line);
+    add_held_out(run, number, line);
     if (alarms) line["alarms"] = alarms(number);
     line["rank"] = rank;
     line["rank_committed_s"] = seconds(step.committed_ns);

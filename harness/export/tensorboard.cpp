@@ -24,6 +24,9 @@ void write_tensorboard(const std::string& folder, const RunRecord& run) {
     if (before >= 0) put("time/step_s", seconds(step.committed_ns - before));
     before = step.committed_ns;
   }
+  for (const runtime::EvaluationRecord& one : run.training.evaluations) {
+    if (run.has_values) file.scalar("eval/loss", one.steps - 1, seconds(one.at_ns), one.loss);
+  }
   const std::int64_t last = run.steps.empty() ? 0 : run.steps.back().step;
   const auto peak = [&](const std::string& tag, std::size_t bytes) {
     file.scalar("memory/peak_bytes/" + tag, last, seconds(run.virtual_ns), float(bytes));

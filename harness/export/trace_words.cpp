@@ -27,6 +27,7 @@ constexpr std::array<const char*, std::size_t(Phase::count_)> kColours = {
     "terrible",               // recovery
     "rail_response",          // publish
     "olive",                  // recompute
+    "vsync_highlight_color",  // evaluation
 };
 
 }  // namespace

@@ -83,7 +83,7 @@ namespace {
 Estimate estimate_of(const Scenario& scenario, double simulated) {
   const runtime::Definition& d = scenario.train.definition;
   const double v = d.model.vocab, t = d.model.context, c = d.model.width, l = d.model.layers, h = d.model.heads;
-  const double micro = scenario.train.layout.micro_batch, ranks = scenario.world.ranks();
+  const double micro = scenario.train.samples_at_once(), ranks = scenario.world.ranks();
   Estimate estimate;
   estimate.parameters = parameters_of(d.model);
   if (is_of_shapes(scenario)) {

@@ -22,6 +22,7 @@
 #include "harness/loading/faults.h"
 #include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
+#include "harness/loading/features/evaluation.h"
 #include "harness/loading/features/experts.h"
 #include "harness/loading/features/hugging_face.h"
 #include "harness/loading/features/quirks.h"
@@ -214,6 +215,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_precision(top.child("deepspeed"), top, scenario);
   read_checkpointing(top, scenario);
   check_given_batch(top.child("data"), scenario);
+  read_evaluation(top, scenario);
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
   read_own_faults(top, scenario);

@@ -275,6 +275,8 @@ const Keys<Scenario>& data_keys() {
        "A text file, read as bytes: any language, any encoding."},
       {"synthetic", of_data(&runtime::DataPlan::synthetic), flag(), kBits,
        "Tokens drawn from training_seed instead of a text."},
+      {"held_out_bytes", of_data(&runtime::DataPlan::held_out_bytes).unless_standard(), integer(0, 1'000'000'000),
+       kBits, "So many bytes at the end of the text are read by no step, but by evaluations."},
       {"batches", by_hand, text().length(1), kBits,
        "Train on exactly these samples, in order: a safetensors file with \"tokens\", int32, (steps, batch, context + "
        "1), as --save-batches writes it."},

@@ -11,6 +11,7 @@
 #include "harness/loading/features/alarms.h"
 #include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
+#include "harness/loading/features/evaluation.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
 #include "harness/loading/schedule.h"
@@ -180,6 +181,8 @@ const Keys<Scenario>& scenario_keys() {
            .when(compresses),
        compression_keys().shape(), kBits,
        "What gradients are rounded to on their way to the ranks that sum them (ZeRO 0 and 1)."},
+      {"evaluation", section(evaluation_keys()).when(has_evaluation), evaluation_keys().shape(), kBits,
+       "The loss of samples that no step trains on, between steps: without gradients and dropout."},
       {"decay",
        in_words(kDecays, &Scenario::train, &TrainPlan::definition, &Definition::optimizer, &OptimizerPlan::decay_all),
        choice(words_of(kDecays)), kBits,

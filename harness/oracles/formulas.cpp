@@ -87,10 +87,7 @@ Kept kept_for_backward(const FormulaSizes& s) {
 }
 
 // Tokens of a micro-batch.
-double rows_of(const FormulaSizes& s) {
-  const runtime::Definition& d = s.plan.definition;
-  return double(std::min(s.plan.layout.micro_batch, d.global_batch)) * d.model.context;
-}
+double rows_of(const FormulaSizes& s) { return double(s.plan.samples_at_once()) * s.plan.definition.model.context; }
 
 // Rows inside the mlps of a micro-batch: a token's, once a choice; or places for all that may arrive at this rank.
 double inside_rows(const FormulaSizes& s) {
@@ -135,6 +132,16 @@ double checkpoint_bytes(const FormulaSizes& s) {
   const double count = kept_for_backward(s).checkpoints;
   return (s.plan.layout.checkpointing.on_host ? std::min(count, 2.0) : count) * s.C * rows_of(s) *
          s.plan.definition.model.width;
+}
+
+// Micro-batches of all evaluations of a run, the same on all ranks.
+double evaluated_passes(const FormulaSizes& s, std::int64_t steps) {
+  const runtime::EvaluationPlan& evaluation = s.plan.definition.evaluation;
+  if (!evaluation.on()) return 0;
+  double most_samples = 0;
+  for (int rank = 0; rank < s.groups.ranks; ++rank)
+    most_samples = std::max(most_samples, double(runtime::samples_of(evaluation.samples, s.groups.ranks, rank).size()));
+  return double(evaluation.count(steps)) * std::ceil(most_samples / s.plan.evaluated_at_once());
 }
 
 // Subtree roots that a rank sends in a step.
@@ -216,6 +223,21 @@ void offloaded_optimizer(Budget& budget) {
       .host(MemoryTag::peer_copies, copied + s.copies() * frozen, 6 * std::max(s.copies(), 1.0),
             "(C + G + O)P/N a copy that is kept; nvme: GP/N")
       .at_most = s.uneven;
+}
+
+// Elements that a rank sends to others in the gathers of one micro-batch; in an evaluation it goes forward only.
+double gathers_of(const FormulaSizes& s, int rank, bool evaluates) {
+  double own = 0;
+  const auto modules = gathered_modules(s);
+  for (const runtime::ModuleUse& use :
+       runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
+    if (evaluates && use.phase != runtime::Phase::forward) continue;
+    const bool inside = s.keeps() && use.phase != runtime::Phase::forward;
+    for (const ParameterInfo* p : modules[std::size_t(use.module)])
+      own += s.share_in(inside ? s.keeping : s.groups, rank, double(p->offset), double(p->size)) *
+             (inside ? s.keeping.size - 1 : s.N - 1);
+  }
+  return own;
 }
 
 }  // namespace
@@ -308,22 +330,13 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
     const double trained = kept(false), frozen = kept(true), times = double(applied + 1);
     kind("publish", (times * trained + frozen) * others, (times * (trained > 0) + (frozen > 0)) * others,
          "what stays gathered, (N-1)/N of it a step and once before (frozen: once)", s.C);
-    const double module_uses = most(s, [&](int rank) {
-      double own = 0;
-      const auto modules = gathered_modules(s);
-      for (const runtime::ModuleUse& use :
-           runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
-        const bool inside = s.keeps() && use.phase != runtime::Phase::forward;
-        for (const ParameterInfo* p : modules[std::size_t(use.module)])
-          own += s.share_in(inside ? s.keeping : s.groups, rank, double(p->offset), double(p->size)) *
-                 (inside ? s.keeping.size - 1 : others);
-      }
-      return own;
-    });
     const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
-    const double passes = double(steps) * s.cut().count() * runs;
+    const double trained_on = double(steps) * s.cut().count() * runs, evaluated = evaluated_passes(s, steps);
+    const double passes = trained_on + evaluated;
     const double shares = (s.P > 0) + (s.F > 0);  // of a rank, each cut at blocks
-    kind("param_gather", passes * module_uses, passes * 3 * others * shares * (s.parameters.tied() ? 2 : 1),
+    const double gathered = most(
+        s, [&](int rank) { return trained_on * gathers_of(s, rank, false) + evaluated * gathers_of(s, rank, true); });
+    kind("param_gather", gathered, passes * 3 * others * shares * (s.parameters.tied() ? 2 : 1),
          s.keeps() ? "P(N-1)/N a micro-step forward, and backward and recomputation over the ranks of a group"
                    : "2P(N-1)/N a micro-step (a tied head gathers wte twice; a recomputed segment all its layers but "
                      "one again), twice where it is run again",
@@ -353,22 +366,29 @@ double buckets_at_most(const FormulaSizes& s) {
 std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
   const FormulaSizes s(scenario);
   const double each = double(steps) * s.groups.ranks * s.E, micro_steps = s.cut().count();
+  const double evaluations = double(s.plan.definition.evaluation.count(steps)) * s.groups.ranks * s.E;
   const double buckets = buckets_at_most(s) + s.runs() - 1;  // a bucket ends where a run does
   std::vector<BudgetLine> lines = group_calls(s, steps, micro_batches_of_replica(scenario), buckets);
   const auto kind = [&](const char* of, double calls, const char* formula) {
     lines.push_back({of, calls, 0, true, formula});
   };
   if (s.stage == 0) {
-    kind("all_reduce", each * s.runs(), "one a rank and step (and a run of experts or of others)");
+    kind("all_reduce", each * s.runs() + evaluations,
+         "one a rank and step (and a run of experts or of others), and one a rank and evaluation");
     return lines;
   }
   kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets,
        "one a rank, (stages 2 and 3) micro-step and bucket, and two buckets side by side hold more than one may");
-  if (s.groups.groups() > 1) kind("all_reduce", 2 * each, "two a rank and step: its shard, and what is beside it");
+  const double sums = s.groups.groups() > 1 ? 2 * each : 0;
+  if (sums + evaluations > 0)
+    kind("all_reduce", sums + evaluations,
+         "of shard groups two a rank and step: its shard, and what is beside it; and one a rank and evaluation");
   if (s.stage < 3) return lines;
   const double uses = double(runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing).size());
   const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
-  kind("param_gather", each * micro_steps * uses * runs, "one a rank, micro-step and use of a module");
+  const double forward = double(s.parameters.modules()) * s.groups.ranks;
+  kind("param_gather", each * micro_steps * uses * runs + evaluated_passes(s, steps) * forward,
+       "one a rank, micro-step and use of a module; of an evaluation forward only");
   return lines;
 }
 

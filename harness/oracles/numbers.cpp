@@ -8,6 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "harness/input/json_text.h"
+#include "runtime/seams/time.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -225,6 +228,58 @@ Finding stagnates(const Evidence& e, const std::string& share) {
   const double seen = double(lost) / double(changes);
   const std::string detail = fmt::format("{:.4g} of {} updates were lost in rounding", seen, changes);
   return seen >= std::stod(share) ? good(detail) : bad(detail);
+}
+
+// ---- held-out samples ----------------------------------------------------------------------------------------------
+
+// A run that went on from a checkpoint of an earlier program knows nothing of what that one evaluated.
+Finding evaluations(const Evidence& e, const std::string&) {
+  const runtime::EvaluationPlan& plan = e.scenario.train.definition.evaluation;
+  const RunRecord::Training& told = e.run.training;
+  if (!plan.on()) return blind("the scenario asks for no evaluation");
+  if (!told.evaluations_disagree.empty()) return bad(told.evaluations_disagree);
+  const auto last = std::int64_t(e.run.steps.size());
+  std::size_t due = 0;
+  for (std::int64_t steps = std::max<std::int64_t>(told.resumed_from, 1); steps <= last; ++steps) {
+    if (!plan.is_due(steps) && steps < e.scenario.train.definition.steps) continue;
+    const bool there = std::any_of(told.evaluations.begin(), told.evaluations.end(),
+                                   [steps](const auto& one) { return one.steps == steps; });
+    if (!there && steps == last && last < e.scenario.train.definition.steps) continue;  // the run ended before it
+    if (!there) return bad(fmt::format("the evaluation after {} steps is missing", steps));
+    ++due;
+  }
+  if (due == 0) return blind("the run ended before the first evaluation");
+  return good(fmt::format("{} evaluation{} of {} held-out samples, each when it was due", due, due == 1 ? "" : "s",
+                          plan.samples));
+}
+
+bool evaluations_to_judge(const Evidence& e) {
+  const runtime::Definition& d = e.scenario.train.definition;
+  const auto committed = std::int64_t(e.run.steps.size());
+  const bool ended = committed >= d.steps && e.run.end == sim::WorldEnd::finished;
+  return d.evaluation.on() && (ended || !e.run.training.evaluations.empty());
+}
+
+std::string evaluations_text(const RunRecord& run) {
+  const std::vector<runtime::EvaluationRecord>& all = run.training.evaluations;
+  if (all.empty()) return "";
+  if (!run.has_values)
+    return fmt::format("  held out  evaluated {} times; a shapes-only run has no losses\n", all.size());
+  const auto point = [](const runtime::EvaluationRecord& one) {
+    return fmt::format("{} after {} step{}", one.loss, one.steps, one.steps == 1 ? "" : "s");
+  };
+  if (all.size() == 1) return fmt::format("  held out  loss {}\n", point(all.front()));
+  return fmt::format("  held out  loss {} -> {}, evaluated {} times\n", point(all.front()), point(all.back()),
+                     all.size());
+}
+
+Json evaluations_json(const RunRecord& run) {
+  Json all = Json::array();
+  for (const runtime::EvaluationRecord& one : run.training.evaluations)
+    all.push_back({{"steps", one.steps},
+                   {"loss", run.has_values ? number_or_word(double(one.loss)) : Json(nullptr)},
+                   {"at_s", runtime::seconds(one.at_ns)}});
+  return all;
 }
 
 }  // namespace seeksim::harness

@@ -14,10 +14,16 @@ Finding loss_scale(const Evidence& evidence, const std::string& path);
 Finding born(const Evidence& evidence, const std::string& where);
 Finding stagnates(const Evidence& evidence, const std::string& share);
 Finding tracks_fp32(const Evidence& evidence, const std::string& tolerance);
+Finding evaluations(const Evidence& evidence, const std::string& argument);
+bool evaluations_to_judge(const Evidence& evidence);  // unasked
 Finding spikes(const Evidence& evidence, const std::string& steps);
 
 // Whether these steps are those that are wanted, which `what` says.
 Finding same_steps(const std::vector<std::int64_t>& seen, const std::string& wanted, const char* what);
+
+// For people, one line; empty where nothing was evaluated. And for the report.
+std::string evaluations_text(const RunRecord& run);
+Json evaluations_json(const RunRecord& run);
 
 // What is wrong with an argument; empty: nothing.
 std::string want_steps(const std::string& text, int);

@@ -21,9 +21,7 @@ using runtime::NamedTensor;
 using runtime::StepRecord;
 using Values = std::vector<float>;
 
-// A bound is tight below this share of the value, of its parameter's root mean square, or of the step's rate: then a
-// value that is missing, doubled or halved is seen.
-constexpr double kTight = 1.0 / 4;
+constexpr double kTight = ReferenceVerdict::kTight;
 // The reference's passes of a step take as long as so many steps of the run that it judges (docs/judge.md).
 constexpr std::int64_t kStepsOfAPass = 12;
 // Elements of a parameter whose first value and whose update are looked at beside a golden, evenly spaced.
@@ -400,8 +398,8 @@ ReferenceVerdict ReferenceJudge::judge(const RunRecord& run) const {
 // From the first weights on, beside the run and not from its state. How far two right runs may be apart is measured:
 // runs of the reference whose every gradient and weight is off by what rounding does to it.
 void ReferenceJudge::judge_freely(const RunRecord& run, ReferenceVerdict& verdict) const {
-  constexpr int kNoisy = 3;    // runs
-  constexpr double kRoom = 4;  // times their largest deviation so far
+  constexpr int kNoisy = 3;  // runs
+  constexpr double kRoom = ReferenceVerdict::kRoom;
   if (!training_.drawn || run.steps.empty()) return;
   reference::FreeOptions options;
   for (const StepRecord& step : run.steps) options.skipped.push_back(step.skipped);
@@ -429,6 +427,7 @@ void ReferenceJudge::judge_freely(const RunRecord& run, ReferenceVerdict& verdic
     hold("gradient norm of the whole run", double(step.grad_norm), clean.norm[i],
          kRoom * norm_apart + clean.norm_bound[i]);
   }
+  judge_held_out(run, training_, clean, noisy, verdict);
 }
 
 }  // namespace seeksim::harness

@@ -16,6 +16,7 @@
 #include "harness/record/collector.h"
 #include "harness/record/golden.h"
 #include "harness/record/run_record.h"
+#include "reference/run.h"
 #include "reference/step.h"
 #include "reference/training.h"
 #include "runtime/plan/plan.h"
@@ -38,6 +39,11 @@ struct ReferenceDifference {
 };
 
 struct ReferenceVerdict {
+  // A bound is tight below this share of the value, of its parameter's root mean square, or of the step's rate: then a
+  // value that is missing, doubled or halved is seen.
+  static constexpr double kTight = 1.0 / 4;
+  // Of a whole run: so many times the largest deviation of runs whose values are off by what rounding does to them.
+  static constexpr double kRoom = 4;
   std::string unknown;                           // why nothing could be judged; empty: it was
   std::vector<ReferenceDifference> differences;  // in the order of steps, and of quantities in each
   std::vector<std::int64_t> steps;               // that were judged
@@ -76,6 +82,10 @@ class ReferenceJudge {
   std::map<std::int64_t, Collector::State> states_;
   std::map<std::int64_t, std::vector<runtime::NamedTensor>> gradients_;
 };
+
+// The loss of held-out samples after the last step of a run, against the reference's own run and its noisy ones.
+void judge_held_out(const RunRecord& run, const reference::Training& training, const reference::FreeRun& clean,
+                    const std::vector<reference::FreeRun>& noisy, ReferenceVerdict& verdict);
 
 Finding reference_steps(const Evidence& evidence, const std::string& argument);
 // A golden was made for this run, and the reference has judged it.

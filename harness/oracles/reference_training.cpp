@@ -92,7 +92,11 @@ reference::Training reference_training(const runtime::Definition& d) {
   t.seed = d.training_seed;
   t.model = model_of(d.model);
   t.data.tokens = d.data.tokens;
-  if (!d.data.synthetic) t.data.text = d.data.bytes;
+  const std::size_t trained_on =
+      d.data.bytes.size() - std::min(d.data.bytes.size(), std::size_t(d.data.held_out_bytes));
+  if (!d.data.synthetic) t.data.text = d.data.bytes.substr(0, trained_on);
+  t.held_out.samples = d.evaluation.samples;
+  if (!d.data.synthetic && d.evaluation.on()) t.held_out.text = d.data.bytes.substr(trained_on);
   const runtime::OptimizerPlan& o = d.optimizer;
   t.optimizer = {o.type != "Adam", o.lr,        o.betas[0],        o.betas[1],       o.eps,
                  o.weight_decay,   o.decay_all, o.bias_correction, o.type == "Lion", o.type == "Muon",

@@ -72,4 +72,21 @@ Finding reference_steps(const Evidence& e, const std::string&) {
                           verdict.steps.size(), verdict.values, 100 * verdict.share(), settled(verdict)));
 }
 
+void judge_held_out(const RunRecord& run, const reference::Training& training, const reference::FreeRun& clean,
+                    const std::vector<reference::FreeRun>& noisy, ReferenceVerdict& verdict) {
+  const std::vector<runtime::EvaluationRecord>& told = run.training.evaluations;
+  if (training.held_out.samples == 0 || told.empty() || told.back().steps != training.steps) return;
+  double apart = 0;
+  for (const reference::FreeRun& other : noisy) {
+    if (clean.held_out_unsettled || other.routing.back() != clean.routing.back()) return;
+    apart = std::max(apart, std::abs(other.held_out - clean.held_out));
+  }
+  const double found = double(told.back().loss), bound = ReferenceVerdict::kRoom * apart + clean.held_out_bound;
+  ++verdict.values;
+  verdict.tight += bound <= ReferenceVerdict::kTight * std::abs(clean.held_out) ? 1 : 0;
+  if (!(std::abs(found - clean.held_out) <= bound))
+    verdict.differences.push_back(
+        {training.steps - 1, "held-out loss of the whole run", "", -1, found, clean.held_out, bound, 0});
+}
+
 }  // namespace seeksim::harness

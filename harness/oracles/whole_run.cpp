@@ -93,6 +93,22 @@ OtherTraining other_training(const Evidence& e) {
 }
 }  // namespace
 
+namespace {
+// Where held-out losses are not the golden's; empty: nowhere.
+std::string other_evaluations(const Evidence& e) {
+  const auto& have = e.run.training.evaluations;
+  const auto& want = e.golden->evaluations;
+  for (const auto& [steps, loss] : want) {
+    if (steps < e.run.training.resumed_from) continue;  // of an earlier run of the program
+    const auto at = std::find_if(have.begin(), have.end(), [s = steps](const auto& one) { return one.steps == s; });
+    if (at == have.end()) return fmt::format("there is no held-out loss after {} steps", steps);
+    if (!same_bits(at->loss, loss))
+      return fmt::format("held-out loss after {} steps is {} instead of {}", steps, at->loss, loss);
+  }
+  return "";
+}
+}  // namespace
+
 Finding golden(const Evidence& e, const std::string& what) {
   const std::vector<int> ranks = finished(e.run);
   if (e.golden != nullptr && what == "gradients") return golden_gradients(e);
@@ -117,14 +133,17 @@ Finding golden(const Evidence& e, const std::string& what) {
     }
   }
   if (!other.why.empty()) return blind(other.why);
+  if (const std::string differs = other_evaluations(e); !differs.empty()) return bad(differs);
   for (const int rank : ranks) {
     const std::string differs = difference(want, e.run.ranks[std::size_t(rank)].state);
     if (!differs.empty()) return bad(fmt::format("rank {}: {}", rank, differs));
   }
   if (e.run.steps.size() != want.loss.size())
     return bad(fmt::format("{} steps instead of {}", e.run.steps.size(), want.loss.size()));
-  return good(fmt::format("weights {}, optimizer, data position and {} losses equal the golden's on {}",
-                          hex(want.state.params), want.loss.size(), ranks_text(ranks)));
+  const std::string held_out =
+      want.evaluations.empty() ? std::string() : fmt::format(" and {} held-out ones", want.evaluations.size());
+  return good(fmt::format("weights {}, optimizer, data position and {} losses{} equal the golden's on {}",
+                          hex(want.state.params), want.loss.size(), held_out, ranks_text(ranks)));
 }
 
 Finding ranks_agree(const Evidence& e, const std::string&) {

@@ -21,6 +21,7 @@ enum class NoteTaker::Kind : std::uint8_t {
   gradients,
   rerun,
   compressed,
+  evaluated,
   stagnation,
   replica,
   shards,
@@ -52,6 +53,7 @@ void NoteTaker::recovered(int, const runtime::RecoveryRecord& r) { note(Kind::re
 void NoteTaker::checkpoint(int, const runtime::CheckpointRecord& told) { note(Kind::checkpoint, told); }
 void NoteTaker::layout(int, const runtime::Layout& layout) { note(Kind::layout, layout); }
 void NoteTaker::rerun(int, const runtime::RerunRecord& told) { note(Kind::rerun, told); }
+void NoteTaker::evaluated(int, const runtime::EvaluationRecord& told) { note(Kind::evaluated, told); }
 void NoteTaker::compressed(int, const runtime::CompressionRecord& told) { note(Kind::compressed, told); }
 void NoteTaker::replica(int, const runtime::ReplicaRecord& record) { note(Kind::replica, record); }
 void NoteTaker::shards(int, const runtime::ShardRecord& record) { note(Kind::shards, record); }
@@ -99,6 +101,10 @@ runtime::StepRecord within(const NoteTaker::Bounds& bounds, runtime::StepRecord 
 }
 runtime::CompressionRecord within(const NoteTaker::Bounds& bounds, runtime::CompressionRecord told) {
   expect_step(bounds, told.step);
+  return told;
+}
+runtime::EvaluationRecord within(const NoteTaker::Bounds& bounds, runtime::EvaluationRecord told) {
+  expect_step(bounds, told.steps);
   return told;
 }
 runtime::ReplicaRecord within(const NoteTaker::Bounds& bounds, runtime::ReplicaRecord told) {
@@ -160,6 +166,8 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
       return to.rerun(rank, read<runtime::RerunRecord>(body));
     case Kind::compressed:
       return to.compressed(rank, within(bounds, read<runtime::CompressionRecord>(body)));
+    case Kind::evaluated:
+      return to.evaluated(rank, within(bounds, read<runtime::EvaluationRecord>(body)));
     case Kind::stagnation: {
       std::int64_t step = 0;
       kernels::Stagnation counts;

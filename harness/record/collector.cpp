@@ -79,6 +79,7 @@ void Collector::rolled_back(int rank, std::int64_t steps) {
   record_.ranks[std::size_t(rank)].steps_committed = steps;
   commits_.goes_on_at(rank, steps);
   if (log_ != nullptr) log_->rolled_back(steps);
+  std::erase_if(record_.training.evaluations, [steps](const auto& one) { return one.steps > steps; });
   const auto kept = std::size_t(steps);
   if (!record_.training.attempts.empty() && attempt_begins_) record_.training.attempts.back().first_step = steps;
   if (kept > record_.steps.size()) {  // of an earlier run of the program
@@ -171,6 +172,19 @@ void Collector::rerun(int rank, const runtime::RerunRecord& told) {
   record_.numbers.rerun_ranges += told.ranges;
   const bool telling = told.differs || told.nonfinite;
   if (telling && record_.numbers.reruns.size() < kRerunsKept) record_.numbers.reruns.push_back({rank, told});
+}
+
+void Collector::evaluated(int rank, const runtime::EvaluationRecord& told) {
+  std::vector<runtime::EvaluationRecord>& all = record_.training.evaluations;
+  const auto at = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.steps >= told.steps; });
+  if (at == all.end() || at->steps != told.steps) {
+    all.insert(at, told);
+    return;
+  }
+  std::string& disagree = record_.training.evaluations_disagree;
+  if (!same_bits(at->loss, told.loss) && disagree.empty())
+    disagree = fmt::format("after {} steps rank {} has a held-out loss of {}, and another has {}", told.steps, rank,
+                           told.loss, at->loss);
 }
 
 void Collector::compressed(int rank, const runtime::CompressionRecord& told) {

@@ -131,6 +131,9 @@ Json key_fields(const runtime::Definition& d) {
                                 {"warmup_min_ratio", s.warmup_min_ratio},
                                 {"cos_min_ratio", s.cos_min_ratio}});
   }
+  if (d.data.held_out_bytes > 0) fields["held_out_bytes"] = d.data.held_out_bytes;
+  if (d.evaluation.on())
+    fields["evaluation"] = {{"every_steps", d.evaluation.every_steps}, {"samples", d.evaluation.samples}};
   fields["gradient_clipping"] = d.gradient_clipping;
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
   if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
@@ -208,6 +211,8 @@ Golden read_golden(const std::string& text, const std::string& file) {
     }
     for (const Json& one : json.value("gradients", Json::array()))
       golden.gradients.push_back(from_hex(one.get<std::string>()));
+    for (const Json& one : json.value("evaluations", Json::array()))
+      golden.evaluations.emplace_back(whole(one, "steps"), to_float(one.at("loss")));
     for (const Json& one : json.at("loss")) golden.loss.push_back(to_float(one));
     for (const Json& one : json.at("grad_norm")) golden.grad_norm.push_back(to_float(one));
     if (golden.loss.size() != golden.grad_norm.size())
@@ -228,6 +233,8 @@ Golden golden_of(const RunRecord& run, const std::string& key) {
   golden.origin = fmt::format("one-rank run, {:.2f} s", run.wall_s);
   golden.state = run.state().value();
   golden.gradients = run.training.gradient_digests;
+  for (const runtime::EvaluationRecord& one : run.training.evaluations)
+    golden.evaluations.emplace_back(one.steps, one.loss);
   for (const runtime::StepRecord& step : run.steps) {
     golden.loss.push_back(step.loss);
     golden.grad_norm.push_back(step.grad_norm);
@@ -252,6 +259,8 @@ Json to_json(const Golden& golden, const Scenario& scenario) {
   json["grad_norm"] = Json::array();
   for (const float loss : golden.loss) json["loss"].push_back(number(loss));
   for (const float norm : golden.grad_norm) json["grad_norm"].push_back(number(norm));
+  for (const auto& [steps, loss] : golden.evaluations)
+    json["evaluations"].push_back({{"steps", steps}, {"loss", number(loss)}});
   for (const std::uint64_t digest : golden.gradients) json["gradients"].push_back(hex(digest));
   json["tensors"] = Json::object();
   for (const auto& [name, digest] : golden.state.by_tensor) json["tensors"][name] = hex(digest);

@@ -26,7 +26,8 @@ struct Golden {
   runtime::StateDigest state;
   std::vector<float> loss;  // one a step
   std::vector<float> grad_norm;
-  std::vector<std::uint64_t> gradients;  // digests, one a step; empty: not recorded
+  std::vector<std::uint64_t> gradients;                     // digests, one a step; empty: not recorded
+  std::vector<std::pair<std::int64_t, float>> evaluations;  // held-out losses, by steps
   // What the reference says of it, where it was made now; null: it is stored, or the reference knows no such training.
   std::shared_ptr<const ReferenceVerdict> judged;
 };

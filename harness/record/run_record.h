@@ -201,6 +201,9 @@ struct RunRecord {
     // Empty unless a check wants them.
     std::vector<std::uint64_t> gradient_digests;
     std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
+    // Losses of held-out samples, by steps; as the first rank to have one told it.
+    std::vector<runtime::EvaluationRecord> evaluations;
+    std::string evaluations_disagree;  // the first that was another one on another rank, or when it was made again
   } training;
 
   // What ranks found wrong, and what they did about it.

@@ -320,6 +320,7 @@ void what_ran(const Evidence& e, const Judgement& j, const ReportExtras& extras,
 void what_was_seen(const Evidence& e, const Judgement& j, Json& report) {
   const RunRecord& run = e.run;
   steps_json(run, report);
+  if (!run.training.evaluations.empty()) report["evaluations"] = evaluations_json(run);
   numbers_json(run, report);
   if (e.scenario.train.recovery.rerun_and_compare) report["rerun"] = rerun_json(run);
   const auto state = run.state();

@@ -332,9 +332,9 @@ std::string replay_text(const Evidence& e, const Style& style) {
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
-                    fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
-                    copies(e.run) + files(e.run) + alike(e.run) + memory(e.run) + layout(e) + goodput(e) +
-                    findings(e.run) + endings(e.run);
+                    evaluations_text(e.run) + fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) +
+                    pipeline(e) + overlap(e.run) + copies(e.run) + files(e.run) + alike(e.run) + memory(e.run) +
+                    layout(e) + goodput(e) + findings(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, at the moment nothing could progress:\n";
     for (const std::string& line : waits_of(e.run.wait_for_graph)) out += "    " + line + '\n';

@@ -78,6 +78,10 @@ class Work {
       const SampleRange all = runtime::samples_of(cut_.leaves, ranks_, rank);
       add_samples(key, all, runtime::micro_batches(all, plan_.layout.micro_batch), cut_.leaves);
     }
+    if (const Index held_out = plan_.definition.evaluation.samples; held_out > 0) {
+      const SampleRange all = runtime::samples_of(held_out, ranks_, rank);
+      add_samples(key, all, runtime::micro_batches(all, plan_.evaluated_at_once()), held_out);
+    }
     for (int k = 0; cut_.interleaved && k < cut_.count(); ++k) {
       const SampleRange samples = cut_.samples(k, rank);
       add_samples(key, samples, {}, cut_.leaves);

@@ -61,6 +61,7 @@ Scenario one_rank(const Scenario& scenario) {
   one.train.recovery = {};
   if (is_fast(scenario)) one.train.numerics = runtime::Numerics::exact;
   one.train.provenance = {};
+  one.train.layout.evaluation_micro_batch = 0;
   one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);
   one.accumulation =
       (one.train.definition.global_batch + one.train.layout.micro_batch - 1) / one.train.layout.micro_batch;

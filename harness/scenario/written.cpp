@@ -12,6 +12,8 @@ Json data_json(const Scenario& scenario) {
     data["batches"] = scenario.given.batches;
   } else {
     data["text"] = scenario.train.definition.data.text;
+    if (const std::int64_t held = scenario.train.definition.data.held_out_bytes; held > 0)
+      data["held_out_bytes"] = held;
   }
   return data;
 }

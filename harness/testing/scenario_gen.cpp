@@ -228,6 +228,12 @@ void draw_compression(Json& s) {
   s["deepspeed"]["train_batch_size"] = groups * samples;
 }
 
+// Fewer held-out samples than ranks, or more, in micro-batches of any size.
+void draw_evaluation(Json& s) {
+  s["evaluation"] = {{"every_steps", between(0, 2)}, {"samples", between(1, 9)}, {"micro_batch", between(1, 4)}};
+  if (s["data"].contains("text")) s["data"]["held_out_bytes"] = s["model"]["context"].get<int>() + between(1, 500);
+}
+
 void draw_restarts(Json& s, int ranks, int steps) {
   s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", between(1, 2)}, {"async", one_in(2)}};
   s["recovery"] = {{"policy", "stop"}, {"watchdog_s", 60}, {"restarts", 3}, {"restart_s", 10}};
@@ -319,6 +325,7 @@ Drawn draw(const Wanted& wanted) {
   }
   if (wanted.compression) draw_compression(s);
   if (wanted.restarts) draw_restarts(s, ranks, steps);
+  if (!wanted.corrupt && one_in(3)) draw_evaluation(s);
   keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;

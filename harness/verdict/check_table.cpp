@@ -281,6 +281,11 @@ std::deque<CheckInfo> built_in_checks() {
        .of_values = true,
        .description = "after each step all ranks, and owners and their copies, hold the same bits (made in every run "
                       "of several ranks)"},
+      {.name = "evaluations",
+       .judge = evaluations,
+       .unasked = evaluations_to_judge,
+       .description = "each evaluation was made when it was due, and all ranks have the same held-out loss (made in "
+                      "every run with \"evaluation\")"},
       {.name = "compression_conserves",
        .judge = compression_conserves,
        .unasked = [](const Evidence& e) { return e.run.has_values && e.run.numbers.compressed.elements > 0; },

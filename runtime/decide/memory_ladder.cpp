@@ -29,6 +29,7 @@ std::optional<Layout> smaller_micro_batch(const Situation& s) {
   if (!s.shortage.of_activations || held <= 1 || s.definition.quirks.split_dependent()) return std::nullopt;
   Layout smaller = s.now;
   smaller.micro_batch = held / 2;
+  smaller.evaluation_micro_batch = std::min(s.now.evaluation_micro_batch, smaller.micro_batch);
   return smaller;
 }
 

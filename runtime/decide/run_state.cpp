@@ -51,6 +51,7 @@ void mix_model(Mixer& mix, const ModelPlan& m) {
 void mix_data(Mixer& mix, const DataPlan& data) {
   mix.all(data.synthetic, data.bytes, std::uint64_t(data.tokens.size()));
   for (const std::int32_t token : data.tokens) mix(std::uint64_t(token));
+  if (data.held_out_bytes > 0) mix.all("held out", data.held_out_bytes);
 }
 
 void mix_schedule(Mixer& mix, const OptimizerPlan& o, const SchedulerPlan& s) {

@@ -87,6 +87,14 @@ struct RerunRecord {
   std::optional<RerunFind> nonfinite;  // the first with the same bits and values that are not finite: they are genuine
 };
 
+// The loss of the held-out samples, as one rank that has it tells it.
+struct EvaluationRecord {
+  std::int64_t steps = 0;  // committed, whose weights were used
+  std::uint32_t epoch = 0;
+  float loss = 0;  // mean over all tokens of all held-out samples
+  TimeNs at_ns = 0;
+};
+
 // What became of the gradients that a rank compressed in a step.
 struct CompressionRecord {
   std::int64_t step = 0;
@@ -205,6 +213,8 @@ class Observer {
   virtual void ranges(int, std::int64_t, std::vector<RangeLogEntry>, std::uint64_t /*left_out*/) {}
   // Where micro-batches are run twice: what came of it, before the vote, in each attempt at a step.
   virtual void rerun(int, const RerunRecord&) {}
+  // An evaluation is over; again, where a recovery makes it anew.
+  virtual void evaluated(int /*rank*/, const EvaluationRecord&) {}
   // Where gradients are compressed: in each committed step.
   virtual void compressed(int, const CompressionRecord&) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.

@@ -6,7 +6,9 @@
 #include <span>
 
 #include "kernels/view.h"
+#include "runtime/launch/launcher.h"
 #include "runtime/plan/plan.h"
+#include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
 
@@ -19,14 +21,25 @@ struct DataSource {
   std::uint64_t seed = 0;
   std::int32_t context = 0;
   std::int32_t vocab = 0;
+  bool held_out = false;  // what no step reads: the end of the text, in order, or a random stream of its own
 
   // The context + 1 tokens of sample `g`, counted over the run; the last `context` of them are the targets.
   void sample(std::int64_t g, std::int32_t* tokens) const;
+
+ private:
+  kernels::Index place_in_text(std::int64_t g) const;
 };
 
 // Throws std::runtime_error when the text is too short for the context or given tokens are not whole samples. A token
 // beyond the vocabulary is found when it is drawn.
 DataSource data_source(const Definition& definition);
+// Samples that no step trains on, for evaluations: the same ones each time. Not of given tokens.
+DataSource held_out_source(const Definition& definition);
+
+// Enqueues the loading of samples [first, first + count): their tokens and the next ones, each where it is wanted (a
+// view of no elements: nowhere).
+void launch_tokens(Launcher& launch, const char* site, const DataSource& data, std::int64_t first, kernels::Index count,
+                   Mutant mutant, VecView<std::int32_t> inputs, VecView<std::int32_t> targets);
 
 // The global batch that a step uses: the step-th of those that are not dropped. dropped: ascending, each once.
 std::int64_t batch_of_step(std::span<const std::int64_t> dropped, std::int64_t step);

@@ -23,8 +23,9 @@ inline std::uint32_t dropout_stream(DropoutSite site, int layer) {
   return kFirst + static_cast<std::uint32_t>(layer) * std::uint32_t(DropoutSite::count_) + std::uint32_t(site);
 }
 
-// `rate` with the counters of a place and a batch.
+// `rate` with the counters of a place and a batch; of a batch that does not train none.
 inline kernels::Dropout dropout_at(kernels::Dropout rate, DropoutSite site, int layer, const Batch& batch) {
+  if (!batch.trains) return {};
   rate.key = batch.seed;
   rate.op = dropout_stream(site, layer);
   rate.step = static_cast<std::uint32_t>(batch.step);

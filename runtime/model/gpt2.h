@@ -136,6 +136,9 @@ class Gpt2 final : public Model {
     return {targets_.get(), 0, piece_.heads ? samples * s_.T : 0};
   }
 
+  VecView<const float> sample_losses(Index samples) const override {
+    return vec<const float>(*head_.sample_losses, 0, samples);
+  }
   AnyVec arriving(Index samples) override { return flat(residual(samples, piece_.first)); }
   AnyVec leaving(Index samples) override { return flat(residual(samples, piece_.end)); }
   AnyVec gradient_in(Index samples) override { return flat(dx(samples, piece_.end)); }

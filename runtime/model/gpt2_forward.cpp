@@ -34,7 +34,7 @@ void Gpt2<S>::residual_begins(const Pass& p, int l) {
 }
 template <class S>
 void Gpt2<S>::residual_ends(const Pass& p, int l) {
-  if (const int k = slots_of(l).checkpoint; k >= 0)
+  if (const int k = slots_of(l).checkpoint; k >= 0 && p.batch.trains)
     checkpoints_->written(p.launch, k, checkpoint_elements(p.batch.samples));
 }
 

@@ -19,6 +19,7 @@ struct Batch {
   Index first_sample = 0;  // of the step
   std::int64_t step = 0;
   std::uint64_t seed = 0;  // of the training
+  bool trains = true;      // false: nothing is dropped
 };
 
 // Samples [first, first + count) of a micro-batch that form one tree node.
@@ -100,6 +101,8 @@ class Model {
   virtual void forward(Launcher& launch, Weights& weights, const Batch& batch) = 0;
   // Loss of each token and of each sample; the logits become their own gradient, times `scale`.
   virtual void loss(Launcher& launch, Index samples, float scale) = 0;
+  // Of loss(), in fp32, where the head is. A family that has none cannot be evaluated between steps.
+  virtual VecView<const float> sample_losses(Index /*samples*/) const { return {}; }
   // Gradients of every parameter and, times `loss_factor`, the loss, of each block.
   virtual void backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                         std::span<const GradientBlock> blocks, GradientSink& sink) = 0;

@@ -2,6 +2,7 @@
 // it. What may decide a bit of the weights stands apart from what may not: a golden is keyed by `Definition` alone.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "runtime/plan/compression_plan.h"
+#include "runtime/plan/evaluation_plan.h"
 #include "runtime/plan/experts_plan.h"
 #include "runtime/plan/offload_plan.h"
 #include "runtime/plan/parallel_plan.h"
@@ -62,9 +64,10 @@ struct ModelPlan {
 };
 
 struct DataPlan {
-  std::string text;        // path of a text file, read as bytes; empty: synthetic
-  std::string bytes;       // its content, loaded by the harness (the runtime opens no files for it)
-  bool synthetic = false;  // tokens from Philox
+  std::string text;                 // path of a text file, read as bytes; empty: synthetic
+  std::string bytes;                // its content, loaded by the harness (the runtime opens no files for it)
+  bool synthetic = false;           // tokens from Philox
+  std::int64_t held_out_bytes = 0;  // at the end of the text, which no step reads; evaluations do
   std::vector<std::int32_t>
       tokens;  // given samples of context + 1 tokens each, taken in order and over again; empty: none
 };
@@ -128,13 +131,15 @@ struct Definition {
   std::vector<std::int64_t> skip_steps;    // that are not applied, as if their gradients were not finite
   std::vector<std::int64_t> drop_batches;  // global batches, counted from 0, that no step uses: the next one serves
   std::string initial_weights;             // bytes of a safetensors file; empty: drawn from the seed
+  EvaluationPlan evaluation;               // decides no bit of the weights, but which losses a golden has
 };
 
 // How the work is laid out. Never changes a bit.
 struct Layout {
-  int micro_batch = 2;  // samples a micro-batch at most
-  ZeroPlan zero;        // what is sharded, and how it travels
-  OffloadPlan offload;  // what is kept off the device
+  int micro_batch = 2;             // samples a micro-batch at most
+  int evaluation_micro_batch = 0;  // the same in an evaluation; 0: as in training
+  ZeroPlan zero;                   // what is sharded, and how it travels
+  OffloadPlan offload;             // what is kept off the device
   CheckpointingPlan checkpointing;
   ParallelPlan parallel;  // stages and tensor ways
 };
@@ -226,6 +231,16 @@ struct TrainPlan {
   Numerics numerics = Numerics::exact;
   bool tf32 = false;              // fast: operands of fp32 products are rounded to TF32
   bool tagged_gradients = false;  // instead of gradients, sums of tags that tell which samples are in them
+
+  // Samples of a micro-batch of an evaluation, at most.
+  int evaluated_at_once() const {
+    const int given = layout.evaluation_micro_batch;
+    return std::min(given > 0 ? given : layout.micro_batch, definition.evaluation.samples);
+  }
+  // Samples for whose activations a rank has room.
+  int samples_at_once() const {
+    return std::max(std::min(layout.micro_batch, definition.global_batch), evaluated_at_once());
+  }
 };
 
 }  // namespace seeksim::runtime

@@ -224,6 +224,17 @@ SEEKSIM_BUG(residual_not_saved,
             "residuals are not in checkpoints: a run that goes on from one begins with empty ones (compression, "
             "checkpoints, with a restart)",
             "golden")
+SEEKSIM_BUG(evaluation_keeps_dropout, "rank 1 leaves dropout on while it evaluates (evaluation)", "golden")
+SEEKSIM_BUG(evaluation_skipped_by_one, "rank 1 leaves the evaluations between steps out (evaluation)",
+            "collectives_match")
+SEEKSIM_BUG(evaluation_left_out, "no rank evaluates after the last step (evaluation)", "evaluations")
+SEEKSIM_BUG(evaluation_leaves_gradients,
+            "an evaluation runs backward too, and its gradients are added to those of the next step (evaluation, stage 0)",
+            "golden")
+SEEKSIM_BUG(evaluation_means_of_ranks,
+            "each rank divides by its own held-out samples, and the loss is the mean of the ranks' means (evaluation, "
+            "samples that the ranks do not divide)",
+            "golden")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")

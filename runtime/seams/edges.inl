@@ -5,6 +5,7 @@ SEEKSIM_EDGE(shard_reduced, "host: this rank's reduced shard, before it is measu
 SEEKSIM_EDGE(norms_measured, "communication: the norms of this rank's blocks, before they are gathered")
 SEEKSIM_EDGE(norms_gathered, "host: everybody's norms, before they are folded")
 SEEKSIM_EDGE(step_measured, "host: loss, norm and count, before it reads them")
+SEEKSIM_EDGE(evaluated, "host: the sum of held-out losses, before it reads it")
 SEEKSIM_EDGE(update_applied, "host: the optimizer, before parameters are digested and published")
 SEEKSIM_EDGE(parameters_published, "host: updated parameters, before the next forward (stages 1 and 2)")
 SEEKSIM_EDGE(persistent_published, "host: parameters that stay gathered, before the next forward (stage 3)")

@@ -49,7 +49,8 @@ constexpr EnumNames<Phase> kPhases({{Phase::init, "init"},
                                     {Phase::checkpoint, "checkpoint"},
                                     {Phase::recovery, "recovery"},
                                     {Phase::publish, "publish"},
-                                    {Phase::recompute, "recompute"}});
+                                    {Phase::recompute, "recompute"},
+                                    {Phase::evaluation, "evaluation"}});
 constexpr EnumNames<Axis> kAxes({{Axis::world, "world"},
                                  {Axis::data, "data"},
                                  {Axis::pipeline, "pipeline"},

@@ -56,7 +56,8 @@ enum class Phase : std::uint8_t {
   checkpoint,
   recovery,
   publish,
-  recompute,  // of activations that were not kept
+  recompute,   // of activations that were not kept
+  evaluation,  // of held-out samples, forward only
   count_
 };
 

@@ -77,7 +77,7 @@ void Passes::make_room() {
   if (!enough) {
     holds_activations_ = true;
     models_.clear();
-    const Index samples = std::min(bench_.plan.layout.micro_batch, bench_.definition().global_batch);
+    const Index samples = bench_.plan.samples_at_once();
     for (std::size_t piece = 0; piece < most.size(); ++piece)
       models_.push_back(make_models(bench_.rank.device, bench_.plan, tensors_.parameters(), piece, samples, most[piece],
                                     world_.tensor(), world_.experts()));
@@ -246,22 +246,8 @@ void Passes::fetch(InFlight& flight) {
   const std::int64_t first = first_sample(
       mutant, bench_.planted->first_sample(progress.batch_of(step) * bench_.definition().global_batch + samples.begin));
   compute.samples(first, std::int32_t(samples.size()));
-  compute.launch(
-      OpKind::data_load, "tokens", SEEKSIM_SITE, memory_cost(2 * samples.size() * data_.context),
-      [data = data_, first, count = samples.size(), mutant](Lane lane, Vec<std::int32_t> inputs,
-                                                            Vec<std::int32_t> targets) {
-        std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.context) + 1);
-        std::vector<std::int32_t> all_inputs, all_targets;
-        for (Index i = 0; i < count; ++i) {
-          data.sample(first + source_of_sample(mutant, i), tokens.data());
-          const auto target = tokens.begin() + target_shift(mutant);
-          if (inputs.n > 0) all_inputs.insert(all_inputs.end(), tokens.begin(), tokens.end() - 1);
-          if (targets.n > 0) all_targets.insert(all_targets.end(), target, target + data.context);
-        }
-        kernels::write_values(lane, all_inputs.data(), inputs);
-        kernels::write_values(lane, all_targets.data(), targets);
-      },
-      flight.model->inputs(samples.size()), flight.model->targets(samples.size()));
+  launch_tokens(compute, SEEKSIM_SITE, data_, first, samples.size(), mutant, flight.model->inputs(samples.size()),
+                flight.model->targets(samples.size()));
 }
 
 Batch Passes::batch(const SampleRange& samples, bool backward) const {
@@ -344,12 +330,12 @@ void Passes::backward_to(GradientSink& sink, InFlight& flight, std::size_t piece
 
 // Once more, for its bits alone. Provenance scans the first run only, which is the one that counts.
 void Passes::run_again(InFlight& flight) {
-  bench_.compute.watched_by(nullptr);
+  watch(false);
   rerun_->begin_second();
   SecondRun second(*rerun_);
   forward(flight, 0);
   backward(flight, 0, Kind::backward, &second);
-  bench_.compute.watched_by(provenance_ ? &*provenance_ : nullptr);
+  watch(true);
 }
 
 std::vector<EditedBlock> Passes::edited_blocks(const SampleRange& samples, const GradientEdit& edit,

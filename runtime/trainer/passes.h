@@ -44,6 +44,10 @@ class Passes {
 
   // All of a step; enqueued.
   void run();
+  // Between steps, for passes that are no step's: a place for a micro-batch in a piece.
+  InFlight& free_flight(std::size_t piece) { return flights_[piece].front(); }
+  // Whether what launches write is scanned, where the plan asks for it.
+  void watch(bool on) { bench_.compute.watched_by(on && provenance_ ? &*provenance_ : nullptr); }
   // The step is done: reports the ranges of values to the observer, where they are recorded.
   void tell_ranges();
   // Where each micro-batch is run twice: which range of gradients had other bits the second time.

@@ -37,7 +37,8 @@ Event PipelineLinks::message(End end, const Launcher& compute, AnyVec values, in
   const int peer = link.members()[std::size_t(1 - link.position())];
   Op op;
   op.kind = end == to_next || end == from_before ? OpKind::send_activation : OpKind::send_gradient;
-  op.phase = op.kind == OpKind::send_activation ? Phase::forward : Phase::backward;
+  const bool evaluates = compute.last().phase == Phase::evaluation;
+  op.phase = evaluates ? Phase::evaluation : op.kind == OpKind::send_activation ? Phase::forward : Phase::backward;
   op.step = compute.last().step;
   op.micro_batch = micro_batch;
   op.peer = peer;

@@ -16,11 +16,13 @@
 
 namespace seeksim::runtime {
 
+class Model;
 class Partition;
 class Progress;
 class Reduction;
 class Tensors;
 class World;
+struct Batch;
 struct Bucket;
 struct GradientEdit;
 struct InFlight;
@@ -39,6 +41,15 @@ class Planted {
   virtual std::uint64_t dropout_seed(std::uint64_t seed) const { return seed; }
   // The gradients that a micro-batch leaves.
   virtual void edit(GradientEdit& /*edit*/, int /*micro_batch*/, int /*micro_batches*/) const {}
+
+  // ---- evaluation
+  // Whether this rank evaluates; after the last step, or before another one.
+  virtual bool evaluates(bool /*after_the_last*/) const { return true; }
+  virtual bool evaluates_with_dropout() const { return false; }
+  // What this rank's held-out losses are multiplied by: own of all samples are its, one of `members` ranks.
+  virtual float evaluation_factor(Index /*own*/, Index /*all*/, int /*members*/) const { return 1; }
+  // A micro-batch has gone forward, and its loss is computed.
+  virtual void evaluated(Workbench&, Tensors&, Model&, const Batch&) {}
 
   // ---- messages between stages
   virtual void sending_gradient(Launcher& /*compute*/, InFlight&, Index /*samples*/, int /*micro_batches*/) const {}

@@ -319,7 +319,58 @@ struct ClipSkipsReplicated final : Mistake {
   }
 };
 
-constexpr auto kRows = std::to_array<PlantedRow>({
+// ---- evaluation ----------------------------------------------------------------------------------------------------
+
+struct EvaluationKeepsDropout final : Mistake {
+  using Mistake::Mistake;
+  bool evaluates_with_dropout() const override { return true; }
+};
+
+struct EvaluationSkippedByOne final : Mistake {
+  using Mistake::Mistake;
+  bool evaluates(bool after_the_last) const override { return after_the_last; }
+};
+
+struct EvaluationLeftOut final : Mistake {
+  using Mistake::Mistake;
+  bool evaluates(bool after_the_last) const override { return !after_the_last; }
+};
+
+struct EvaluationMeansOfRanks final : Mistake {
+  using Mistake::Mistake;
+  float evaluation_factor(Index own, Index all, int members) const override {
+    return own > 0 ? float(double(all) / (double(own) * members)) : 0;
+  }
+};
+
+// As if evaluation mode only turned dropout off: what backward leaves waits for the next step's sums.
+struct EvaluationLeavesGradients final : Mistake {
+  using Mistake::Mistake;
+  void evaluated(Workbench& bench, Tensors& tensors, Model& model, const Batch& batch) override {
+    const Index n = tensors.parameters().gradient_size();
+    if (!left_)
+      left_ = bench.rank.device.allocate(std::size_t(n) * sizeof(float), MemoryTag::scratch, "left gradients");
+    const VecView<float> nodes[] = {vec<float>(*left_, 0, n)};
+    const GradientBlock all[] = {{0, batch.samples}};
+    NodeSink sink(nodes);
+    model.backward(bench.compute, tensors.in_use(), batch, bench.scale.at_loss, all, sink);
+    waits_ = true;
+  }
+  bool replaces_all_reduce(Workbench& bench, Tensors& tensors, const World&, Reduction& reduction) override {
+    if (!std::exchange(waits_, false) || reduction.trees().front().nodes().empty()) return false;
+    const Index n = tensors.parameters().trainable_size();
+    const VecView<const float> own = reduction.trees().front().parts().front();
+    add_values(bench.compute, "gradients", vec<const float>(*left_, 0, n), VecView<float>{own.buffer, own.offset, n});
+    bench.finish_all(bench.compute.last(), Edge::backward_done);
+    return false;
+  }
+
+ private:
+  BufferPtr left_;
+  bool waits_ = false;
+};
+
+constexpr auto kRowsBeforeVote = std::to_array<PlantedRow>({
     {Bug::resume_replays_data, PlantedRow::everywhere, make_planted<ResumeReplaysData>},
     {Bug::samples_shifted, PlantedRow::on_one_rank, make_planted<SamplesShifted>},
     {Bug::rank_seeded_dropout, PlantedRow::everywhere, make_planted<RankSeededDropout>},
@@ -336,6 +387,11 @@ constexpr auto kRows = std::to_array<PlantedRow>({
     {Bug::fewer_micro_batches, PlantedRow::on_one_rank, make_planted<FewerMicroBatches>},
     {Bug::backward_before_forward, PlantedRow::on_one_rank, make_planted<BackwardBeforeForward>},
     {Bug::scaled_at_every_stage, PlantedRow::everywhere, make_planted<ScaledAtEveryStage>},
+    {Bug::evaluation_keeps_dropout, PlantedRow::on_one_rank, make_planted<EvaluationKeepsDropout>},
+    {Bug::evaluation_skipped_by_one, PlantedRow::on_one_rank, make_planted<EvaluationSkippedByOne>},
+    {Bug::evaluation_left_out, PlantedRow::everywhere, make_planted<EvaluationLeftOut>},
+    {Bug::evaluation_leaves_gradients, PlantedRow::everywhere, make_planted<EvaluationLeavesGradients>},
+    {Bug::evaluation_means_of_ranks, PlantedRow::everywhere, make_planted<EvaluationMeansOfRanks>},
     {Bug::half_message, PlantedRow::on_one_rank, make_planted<HalfMessage>},
     {Bug::gradient_sent_twice, PlantedRow::on_one_rank, make_planted<GradientSentTwice>},
     {Bug::skipped_collective, PlantedRow::on_one_rank, make_planted<SkippedCollective>},
@@ -356,6 +412,6 @@ constexpr auto kRows = std::to_array<PlantedRow>({
 
 }  // namespace
 
-std::span<const PlantedRow> bugs_before_vote() { return kRows; }
+std::span<const PlantedRow> bugs_before_vote() { return kRowsBeforeVote; }
 
 }  // namespace seeksim::runtime

@@ -177,7 +177,7 @@ struct JoinsWithoutSteps final : Mistake {
   std::int64_t steps_of_joiner(std::int64_t) const override { return 0; }
 };
 
-constexpr auto kRows = std::to_array<PlantedRow>({
+constexpr auto kRowsFromVoteOn = std::to_array<PlantedRow>({
     {Bug::silence_is_consent, PlantedRow::everywhere, make_planted<SilenceIsConsent>},
     {Bug::commit_heeds_revoke, PlantedRow::everywhere, make_planted<CommitHeedsRevoke>},
     {Bug::commits_before_vote, PlantedRow::on_one_rank, make_planted<CommitsBeforeVote>},
@@ -193,6 +193,6 @@ constexpr auto kRows = std::to_array<PlantedRow>({
 
 }  // namespace
 
-std::span<const PlantedRow> bugs_from_vote_on() { return kRows; }
+std::span<const PlantedRow> bugs_from_vote_on() { return kRowsFromVoteOn; }
 
 }  // namespace seeksim::runtime

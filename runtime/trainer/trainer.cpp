@@ -20,6 +20,7 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer, const Ro
       vote_(bench_, world_, tensors_.parameters()),
       reduction_(bench_, tensors_, world_),
       passes_(bench_, tensors_, world_, reduction_),
+      evaluation_(bench_, tensors_, world_, passes_),
       measurement_(bench_, tensors_, world_),
       whole_(bench_, tensors_, world_),
       records_(bench_, tensors_, world_, whole_),
@@ -34,6 +35,7 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer, const Ro
 void Trainer::train_step() {
   bench_.stand_at(world_.epoch(), step());
   if (step() == 0) records_.state();
+  evaluation_.before_step();
   records_.begin_step();
   reduction_.begin_step();
 
@@ -153,6 +155,7 @@ void Trainer::allocate() {
   reduction_.allocate();
   world_.allocate(tensors_.parameters());
   tensors_.allocate_state();
+  evaluation_.allocate();
   passes_.allocate();  // last: it is what prepare() looks at
 }
 
@@ -163,6 +166,7 @@ void Trainer::connect(std::uint32_t epoch, const Roster& world, const std::vecto
   pace_.begin_world();
   world_.seat(world);
   passes_.schedule();
+  evaluation_.schedule();
   world_.connect(epoch);
   passes_.tell_pipeline();
   saves_.refuse_another_run();
@@ -176,6 +180,7 @@ void Trainer::connect(std::uint32_t epoch, const Roster& world, const std::vecto
 void Trainer::conclude() {
   if (final_.concluded()) return;
   saves_.finish();
+  if (finished()) evaluation_.after_the_last();
   if (finished()) bench_.observer.trained(bench_.rank.id, step(), bench_.rank.clock.now());
   if (finished()) free_activations();  // room for what is gathered
   ShardKeeper* const keeper = tensors_.keeper();

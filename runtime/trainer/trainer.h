@@ -14,6 +14,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/seams/rank.h"
 #include "runtime/trainer/commit_vote.h"
+#include "runtime/trainer/evaluation.h"
 #include "runtime/trainer/final_state.h"
 #include "runtime/trainer/measurement.h"
 #include "runtime/trainer/pace.h"
@@ -120,6 +121,7 @@ class Trainer {
   CommitVote vote_;
   Reduction reduction_;
   Passes passes_;
+  Evaluation evaluation_;
   Measurement measurement_;
   WholeTensors whole_;
   Records records_;

@@ -11,7 +11,7 @@ void World::allocate(const Parameters& parameters) {
   if (!bench_.alone()) replica_.emplace(bench_.rank, bench_.plan, parameters);
   const ModelPart& part = parameters.part();
   if (part.ways == 1) return;
-  const Index samples = std::min(bench_.plan.layout.micro_batch, bench_.definition().global_batch);
+  const Index samples = bench_.plan.samples_at_once();
   if (part.by_experts) {
     experts_.emplace(expert_shape(bench_.plan, samples), part.ways, part.way, bench_.plan.bug);
     return;

@@ -35,7 +35,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const
   const int layers = parameters.layers();
   for (const ModelPiece& piece : parameters.pieces())
     passes_.push_back({forward_uses(piece, layers), backward_uses(piece, layers, plan.layout.checkpointing)});
-  if (every_module_) sequence_ = module_uses(layers, plan.layout.checkpointing);
+  if (every_module_) sequence_ = both_ = module_uses(layers, plan.layout.checkpointing);
 }
 
 void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const {
@@ -100,6 +100,8 @@ void GatheredWeights::forget() {
   now_.live = 0;
   now_.at = 0;
   now_.current = -1;
+  if (every_module_) sequence_ = both_;
+  now_.trains = true;
 }
 
 void GatheredWeights::begin_step(Launcher& compute, std::int64_t step) {
@@ -114,7 +116,18 @@ void GatheredWeights::begin_pass(int micro_batch, bool forward, std::size_t piec
   if (forward || !every_module_) now_.at = 0;
   SEEKSIM_CHECK_EQ(now_.at, every_module_ && !forward ? modules_.size() : 0);
   if (!every_module_) sequence_ = forward ? passes_[piece].forward : passes_[piece].backward;
+  if (every_module_ && !now_.trains) sequence_ = both_;
   now_.micro_batch = micro_batch;
+  now_.trains = true;
+}
+
+void GatheredWeights::begin_evaluation(int micro_batch, std::size_t piece) {
+  SEEKSIM_CHECK(now_.at == 0 || now_.at == sequence_.size(), "an evaluation begins after %zu of %zu modules", now_.at,
+                sequence_.size());
+  now_.at = 0;
+  sequence_ = passes_[piece].forward;
+  now_.micro_batch = micro_batch;
+  now_.trains = false;
 }
 
 // ---- what the model asks for ---------------------------------------------------------------------------------------
@@ -133,7 +146,7 @@ void GatheredWeights::fetch(int module) {
 void GatheredWeights::release(int module) {
   SEEKSIM_CHECK_EQ(module, now_.current);
   Module& m = modules_[module];
-  if (secondary_ && m.size > 0 && sequence_[now_.at].phase == Phase::forward) keep_secondary(m);
+  if (secondary_ && m.size > 0 && phase_at(now_.at) == Phase::forward) keep_secondary(m);
   if (m.size > 0 && !keeps(module)) {
     Space& space = spaces_[m.buffer];
     space.taken = bug_.is(Bug::kept_gathered);
@@ -236,7 +249,7 @@ void GatheredWeights::read_ahead() {
     const Module& m = modules_[sequence_[next].module];
     if (m.size == 0 || m.buffer >= 0) continue;
     ahead += m.size;
-    op.phase = sequence_[next].phase;
+    op.phase = phase_at(next);
     for (const Stretch& s : m.stretches) {
       if (s.offset >= trainable_) continue;
       const ShardInfo own = all_.partition->shard_in(me, s.offset, s.offset + s.size);
@@ -273,12 +286,12 @@ void GatheredWeights::gather_for(std::size_t place) {
 void GatheredWeights::gather_into(Module& m, std::size_t place) {
   Op op;
   op.kind = OpKind::param_gather;
-  op.phase = sequence_[place].phase;
+  op.phase = phase_at(place);
   op.step = now_.step;
   op.micro_batch = now_.micro_batch;
   op.tensor = m.name;
   op.site = SEEKSIM_SITE;
-  const bool again = secondary_.has_value() && op.phase != Phase::forward;
+  const bool again = secondary_.has_value() && now_.trains && op.phase != Phase::forward;
   if (again) after(launch_.queue(), m.kept, Edge::secondary_filled, bug_);
   m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer, again ? *secondary_ : all_);
   if (!plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered_at_once, bug_);

@@ -30,6 +30,8 @@ class GatheredWeights final : public Weights {
   // Forward or backward of a piece of the model. Where the rank has all of the model, the backward pass follows the
   // forward pass of the same micro-batch, and what both use need not be gathered twice.
   void begin_pass(int micro_batch, bool forward, std::size_t piece);
+  // A forward pass that no backward pass follows. It leaves secondary shards as they are.
+  void begin_evaluation(int micro_batch, std::size_t piece);
   // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued. Frozen ones only in a new
   // world.
   Event refresh_persistent(Queue& queue, std::int64_t step, bool new_world);
@@ -90,6 +92,7 @@ class GatheredWeights final : public Weights {
   void read_ahead();
   void bring_own(Launcher& launch, const Op& op, Index at, AnyVec to);
   bool keeps(int module) const;
+  Phase phase_at(std::size_t place) const { return now_.trains ? sequence_[place].phase : Phase::evaluation; }
 
   Rank& rank_;
   ZeroPlan plan_;
@@ -101,6 +104,7 @@ class GatheredWeights final : public Weights {
     std::vector<ModuleUse> forward, backward;
   };
   std::vector<Passes> passes_;               // of pieces
+  std::vector<ModuleUse> both_;              // of a training micro-batch, where the rank has all of the model
   std::vector<ModuleUse> sequence_;          // of what is under way: a pass, or (whole) both
   Index trainable_;                          // elements of the flat space; frozen ones behind
   std::vector<Stretch> kept_, kept_frozen_;  // persistent parameters, in persistent_
@@ -117,6 +121,7 @@ class GatheredWeights final : public Weights {
   struct UnderWay {
     std::int64_t step = 0;
     int micro_batch = -1;
+    bool trains = true;
     std::size_t at = 0;  // in sequence_
     int current = -1;
     Index live = 0;

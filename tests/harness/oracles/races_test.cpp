@@ -29,6 +29,7 @@ struct Row {
   int tensor = 1;               // ways; with sequence parallelism
   const char* saves = nullptr;  // "checkpoint"
   int expert = 1;               // ranks that divide the experts of a Llama
+  const char* evaluation = "";
 };
 
 constexpr const char* kZero1 = R"({ "stage": 1 })";
@@ -70,6 +71,7 @@ const Row kRows[] = {
     {Edge::norms_gathered, kZero1},
     {Edge::step_measured, R"({ "stage": 0 })"},
     {Edge::step_measured, kZero3},
+    {Edge::evaluated, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, R"("evaluation": { "samples": 5 },)"},
     {Edge::update_applied, R"({ "stage": 0 })"},
     {Edge::update_applied, kBuckets},
     {Edge::parameters_published, kZero1},
@@ -129,13 +131,13 @@ Scenario scenario_of(const Row& row, const std::string& bug, const LoadOptions& 
     "expert": {} }},
   "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1,
                  {} "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
-  "steps": 3, "faults": {}, "recovery": {}, {} {} {} "checks": [] }})",
+  "steps": 3, "faults": {}, "recovery": {}, {} {} {} {} "checks": [] }})",
       row.expert > 1 ? R"("family": "llama", "experts": 4)" : R"("family": "gpt2")", row.checkpoints ? 4 : 2,
       row.tensor > 1 ? 8 : 2, row.pipeline, row.tensor, row.tensor > 1, row.expert,
       row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "", row.zero, row.faults,
       row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
       row.saves == nullptr ? "" : fmt::format(R"("checkpoint": {},)", row.saves),
-      bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug));
+      bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug), row.evaluation);
   return load_scenario_text(text, "races.json", options);
 }
 
@@ -147,8 +149,8 @@ CheckResult judged(const Scenario& scenario, const char* check) {
 TEST(Races, NoneInTheRuntime) {
   std::map<std::string, Row> settings;
   for (const Row& row : kRows)
-    settings.emplace(fmt::format("{}{}{} {} {} {} {}", row.zero, row.faults, row.checkpoints, row.pipeline, row.tensor,
-                                 row.saves != nullptr, row.expert),
+    settings.emplace(fmt::format("{}{}{} {} {} {} {}{}", row.zero, row.faults, row.checkpoints, row.pipeline,
+                                 row.tensor, row.saves != nullptr, row.expert, row.evaluation),
                      row);
   for (const auto& [key, row] : settings) {
     const CheckResult races = judged(scenario_of(row, ""), "no_races");

@@ -132,6 +132,8 @@ std::vector<Telling> telling() {
        {"norm_eps", "1e-6"},
        {"attention", "fused"},
        {"family", "llama"}});
+  add("evaluation", {"evaluation.samples=4"}, {{"samples", "5"}, {"every_steps", "2"}});
+  add("data", {"data={\"text\":\"golden/corpus.txt\"}"}, {{"held_out_bytes", "100"}});
   add("model.dropout", {}, {{"embedding", "0.1"}, {"attention", "0.1"}, {"residual", "0.1"}});
   add("model", {"model.family=llama"}, {{"kv_heads", "1"}, {"ffn", "24"}, {"rope_theta", "500"}, {"experts", "4"}});
   add("model", {"model.family=llama", "model.experts=4", "model.ffn=20"},

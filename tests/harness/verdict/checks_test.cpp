@@ -453,6 +453,8 @@ const std::vector<Case>& cases() {
       {"stagnates_at_least:0.5", true, "0.6 of 10", [](RunRecord& r) { r.numbers.stagnation = {{4, 2}, {6, 4}}; }},
       {"stagnates_at_least:0.7", false, "0.6 of 10", [](RunRecord& r) { r.numbers.stagnation = {{4, 2}, {6, 4}}; }},
       {"stagnates_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"evaluations", true, "2 evaluations of 4", [](RunRecord& r) { r.training.evaluations = {{2, 0, 1}, {4, 0, 1}}; }},
+      {"evaluations", false, "after 4 steps is", [](RunRecord& r) { r.training.evaluations = {{2, 0, 1}}; }},
       {"compression_conserves", true, "1.00 bits", [](RunRecord& r) { r.numbers.compressed = {64, 0, 8}; }},
       {"compression_conserves", false, "on rank 2", [](RunRecord& r) { r.numbers.compressed = {8, 3, 1, 2, 1}; }},
       {"compression_conserves", false, "looked at nothing", [](RunRecord&) {}},
@@ -553,6 +555,7 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     judged.train.checkpoint.every_steps = 1;
     judged.train.checkpoint.at_end = true;
     judged.train.checkpoint.path = "checkpoints";
+    if (spec.name == "evaluations") judged.train.definition.evaluation = {2, 4};
     if (spec.name == "bubble_formula" || spec.name == "live_activations") {  // 2 stages, 3 micro-batches
       judged.train.layout.parallel.pipeline = 2;
       judged.train.layout.micro_batch = 2;
