@@ -1,6 +1,7 @@
 #include "harness/oracles/formula_sizes.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/layout/segments.h"
 
@@ -52,26 +53,50 @@ double rows_to_group(const FormulaSizes& s, int rank) {
          (own * (s.E - 1) * sent.to_experts * (row + kFloat) + (all - own) * (sent.from_experts * row + gates_back));
 }
 
+// The samples of an evaluation, cut among those who share the batch.
+runtime::StepCut evaluation_cut(const FormulaSizes& s) {
+  return {.leaves = s.plan.definition.evaluation.samples, .members = s.groups.ranks, .each = s.E};
+}
+
+// The same of an evaluation: forward alone.
+double evaluated_rows_to_group(const FormulaSizes& s, int rank) {
+  const runtime::StepCut cut = evaluation_cut(s);
+  const auto own = double(cut.samples_of_rank(0, rank).size()), all = double(cut.samples(0, rank / s.E).size());
+  const double row = s.C * s.plan.definition.model.width;
+  return double(expert_group(s).places()) * s.plan.definition.model.layers *
+         (own * (s.E - 1) * (row + kFloat) + (all - own) * row);
+}
+
 }  // namespace
 
+double evaluated_passes(const FormulaSizes& s, std::int64_t steps) {
+  const runtime::EvaluationPlan& evaluation = s.plan.definition.evaluation;
+  if (!evaluation.on()) return 0;
+  const runtime::StepCut cut = evaluation_cut(s);
+  double most = 0;
+  for (int rank = 0; rank < sharing(s); ++rank) most = std::max(most, double(cut.samples_of_rank(0, rank).size()));
+  return double(evaluation.count(steps)) * std::ceil(most / s.plan.evaluated_at_once());
+}
+
 runtime::ExpertGroup expert_group(const FormulaSizes& s) {
-  const runtime::Index samples = std::min<runtime::Index>(s.plan.layout.micro_batch, s.plan.definition.global_batch);
-  return {runtime::expert_shape(s.plan, samples), s.E, 0, {}};
+  return {runtime::expert_shape(s.plan, s.plan.samples_at_once()), s.E, 0, {}};
 }
 
 std::vector<BudgetLine> group_traffic(const FormulaSizes& s, std::int64_t steps) {
   if (s.E == 1) return {};
+  const runtime::EvaluationPlan& evaluation = s.plan.definition.evaluation;
   double roots = 0, rows = 0;
   for (int rank = 0; rank < sharing(s); ++rank) {
     roots = std::max(roots, roots_in_group(s, rank));
-    rows = std::max(rows, rows_to_group(s, rank));
+    const double evaluated = evaluation.on() ? double(evaluation.count(steps)) * evaluated_rows_to_group(s, rank) : 0;
+    rows = std::max(rows, double(steps) * rows_to_group(s, rank) + evaluated);
   }
   const double others = s.P + s.H + 1 - s.X;
   return {{"group_gather", double(steps) * roots * (s.E - 1) * others * kFloat, 0, false,
            "4 roots (E-1)(P - X + H) a step: of what is no expert's"},
-          {"all_to_all", double(steps) * rows, 0, false,
+          {"all_to_all", rows, 0, false,
            "places x (rows of a sample to E-1 ranks, and those of their samples back), each twice a layer, and what is "
-           "recomputed"}};
+           "recomputed; once a layer in an evaluation"}};
 }
 
 std::vector<BudgetLine> group_calls(const FormulaSizes& s, std::int64_t steps, int micro_batches, double buckets) {
@@ -80,8 +105,10 @@ std::vector<BudgetLine> group_calls(const FormulaSizes& s, std::int64_t steps, i
   const RowsSent rows = rows_sent(s);
   return {{"group_gather", each * (s.stage >= 2 ? micro_steps * buckets : 1), 0, true,
            "one a rank and step, or (stages 2 and 3) micro-step and bucket"},
-          {"all_to_all", each * micro_steps * (rows.to_experts + rows.from_experts), 0, true,
-           "four a layer, rank and micro-step, and one or two where it is recomputed"}};
+          {"all_to_all",
+           each * micro_steps * (rows.to_experts + rows.from_experts) +
+               evaluated_passes(s, steps) * sharing(s) * 2 * s.plan.definition.model.layers,
+           0, true, "four a layer, rank and micro-step, and one or two where it is recomputed; two in an evaluation"}};
 }
 
 }  // namespace seeksim::harness

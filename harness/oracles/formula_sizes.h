@@ -121,6 +121,8 @@ struct FormulaSizes {
 
 // The expert group that the first rank is in, of micro-batches as large as they get. Not connected.
 runtime::ExpertGroup expert_group(const FormulaSizes& sizes);
+// Micro-batches that every rank goes through in all evaluations of a run of so many steps.
+double evaluated_passes(const FormulaSizes& sizes, std::int64_t steps);
 
 // Bytes that a group adds to the traffic of so many steps: gradients of what is no expert's, and rows of tokens. Empty
 // where experts are not divided.

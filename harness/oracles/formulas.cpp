@@ -134,16 +134,6 @@ double checkpoint_bytes(const FormulaSizes& s) {
          s.plan.definition.model.width;
 }
 
-// Micro-batches of all evaluations of a run, the same on all ranks.
-double evaluated_passes(const FormulaSizes& s, std::int64_t steps) {
-  const runtime::EvaluationPlan& evaluation = s.plan.definition.evaluation;
-  if (!evaluation.on()) return 0;
-  double most_samples = 0;
-  for (int rank = 0; rank < s.groups.ranks; ++rank)
-    most_samples = std::max(most_samples, double(runtime::samples_of(evaluation.samples, s.groups.ranks, rank).size()));
-  return double(evaluation.count(steps)) * std::ceil(most_samples / s.plan.evaluated_at_once());
-}
-
 // Subtree roots that a rank sends in a step.
 double roots(const FormulaSizes& s, int rank) {
   const runtime::StepCut cut = s.cut(rank);
