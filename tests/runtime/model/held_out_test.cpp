@@ -36,7 +36,8 @@ TEST(HeldOut, NoStepReadsTheEndOfTheText) {
 }
 
 TEST(HeldOut, SamplesFollowEachOtherAndBeginAgain) {
-  const DataSource held_out = held_out_source(definition_of("aaaaaaaaaaABCDEFGHIJ", 10));
+  const Definition d = definition_of("aaaaaaaaaaABCDEFGHIJ", 10);
+  const DataSource held_out = held_out_source(d);
   EXPECT_EQ(sample(held_out, 0), (std::vector<std::int32_t>{'A', 'B', 'C', 'D', 'E'}));
   EXPECT_EQ(sample(held_out, 1), (std::vector<std::int32_t>{'E', 'F', 'G', 'H', 'I'}));
   EXPECT_EQ(sample(held_out, 2), (std::vector<std::int32_t>{'C', 'D', 'E', 'F', 'G'})) << "8 of 6 places on";
