@@ -100,7 +100,7 @@ class Mlp final : public Model {
         [T = T_](Lane lane, Vec<const float> tokens, Vec<float> sums) {
           seeksim::kernels::sample_losses(lane, tokens, T, sums);
         },
-        reads(token_losses(samples)), sample_losses(samples));
+        reads(token_losses(samples)), losses_of_samples(samples));
   }
 
   // Gradients are opened from the end of their space to its front: the loss, the head's share, the layers, the table.
@@ -168,7 +168,7 @@ class Mlp final : public Model {
   MatView<float> dx(Index samples) const { return mat<float>(*dx_, 0, samples * T_, C_); }
   MatView<float> logits(Index samples) const { return mat<float>(*logits_, 0, samples * T_, V_); }
   VecView<float> token_losses(Index samples) const { return vec<float>(*losses_, 0, samples * T_); }
-  VecView<float> sample_losses(Index samples) const { return vec<float>(*losses_, rows_max_, samples); }
+  VecView<float> losses_of_samples(Index samples) const { return vec<float>(*losses_, rows_max_, samples); }
 
   // dw = a^T b of each block: a sample's tokens are one chain, samples are leaves of the tree (K-segments of T rows).
   void weight_grad(Launcher& launch, const ParameterInfo& p, Index offset, MatView<const float> a,
