@@ -84,7 +84,7 @@ property::Property of_family(const char* family) {
   mlps.change = [family](Json& scenario) {
     const Json drawn = scenario["model"];
     scenario["model"] = {{"family", family}, {"heads", 1}};
-    scenario.erase("checkpointing");
+    for (const char* not_for_it : {"checkpointing", "evaluation"}) scenario.erase(not_for_it);
     scenario["deepspeed"].erase("activation_checkpointing");
     for (const char* size : {"layers", "width", "context", "vocab"}) scenario["model"][size] = drawn[size];
   };
