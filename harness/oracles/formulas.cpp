@@ -376,7 +376,7 @@ std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t step
   if (s.stage < 3) return lines;
   const double uses = double(runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing).size());
   const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
-  const double forward = double(s.parameters.modules()) * s.groups.ranks;
+  const double forward = double(s.parameters.modules()) * s.groups.ranks * s.E;
   kind("param_gather", each * micro_steps * uses * runs + evaluated_passes(s, steps) * forward,
        "one a rank, micro-step and use of a module; of an evaluation forward only");
   return lines;
