@@ -233,18 +233,29 @@ Finding stagnates(const Evidence& e, const std::string& share) {
 // ---- held-out samples ----------------------------------------------------------------------------------------------
 
 // A run that went on from a checkpoint of an earlier program knows nothing of what that one evaluated.
+namespace {
+
+// Training came to its end: what is due after the last step was made by those who are left.
+bool somebody_finished(const RunRecord& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const RankRecord& rank) { return rank.how == RankRecord::How::finished; });
+}
+
+}  // namespace
+
 Finding evaluations(const Evidence& e, const std::string&) {
   const runtime::EvaluationPlan& plan = e.scenario.train.definition.evaluation;
   const RunRecord::Training& told = e.run.training;
   if (!plan.on()) return blind("the scenario asks for no evaluation");
   if (!told.evaluations_disagree.empty()) return bad(told.evaluations_disagree);
   const auto last = std::int64_t(e.run.steps.size());
+  const bool ended = last < e.scenario.train.definition.steps || !somebody_finished(e.run);
   std::size_t due = 0;
   for (std::int64_t steps = std::max<std::int64_t>(told.resumed_from, 1); steps <= last; ++steps) {
     if (!plan.is_due(steps) && steps < e.scenario.train.definition.steps) continue;
     const bool there = std::any_of(told.evaluations.begin(), told.evaluations.end(),
                                    [steps](const auto& one) { return one.steps == steps; });
-    if (!there && steps == last && last < e.scenario.train.definition.steps) continue;  // the run ended before it
+    if (!there && steps == last && ended) continue;  // the run ended before it
     if (!there) return bad(fmt::format("the evaluation after {} steps is missing", steps));
     ++due;
   }
@@ -256,8 +267,8 @@ Finding evaluations(const Evidence& e, const std::string&) {
 bool evaluations_to_judge(const Evidence& e) {
   const runtime::Definition& d = e.scenario.train.definition;
   const auto committed = std::int64_t(e.run.steps.size());
-  const bool ended = committed >= d.steps && e.run.end == sim::WorldEnd::finished;
-  return d.evaluation.on() && (ended || !e.run.training.evaluations.empty());
+  const bool finished = committed >= d.steps && e.run.end == sim::WorldEnd::finished && somebody_finished(e.run);
+  return d.evaluation.on() && (finished || !e.run.training.evaluations.empty());
 }
 
 std::string evaluations_text(const RunRecord& run) {
