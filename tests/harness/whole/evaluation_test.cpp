@@ -118,6 +118,15 @@ TEST(Evaluation, EachPlantedMistakeTurnsItsCheckRed) {
   }
 }
 
+// The last rank dies in the evaluation after the last step: the run has an end, and no evaluation is missing.
+TEST(Evaluation, WhatNobodyLivedToMakeIsNotMissing) {
+  const std::string dies = R"(faults=[{"kind":"rank_crash","rank":0,"step":5,"phase":"evaluation","op":"all_reduce"}])";
+  const Outcome before = run_with(0, {kEvaluation, "world.ranks_per_node=1", dies});
+  EXPECT_EQ(before.status, ExitStatus::check_failed);
+  EXPECT_FALSE(said(before, "finished")["ok"].get<bool>());
+  EXPECT_TRUE(said(before, "evaluations")["ok"].get<bool>()) << before.report["checks"].dump(1);
+}
+
 TEST(Evaluation, LossesThatDifferBetweenRanksAreTold) {
   Collector collector(2);
   collector.evaluated(0, {2, 0, 1.5f, 0});
