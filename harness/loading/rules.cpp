@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <exception>
+
 #include "harness/input/problem.h"
 #include "harness/loading/extensions.h"
 #include "harness/scenario/recovery_words.h"
+#include "harness/scenario/variants.h"
+#include "runtime/layout/model_limits.h"
 
 namespace seeksim::harness {
 namespace {
@@ -66,6 +71,37 @@ void read_policy(const Reader& recovery, const char* key, RecoveryPlan& plan) {
   no_such_word(recovery, key, given, known);
 }
 
+// Of all worlds that the run may come to, since ranks may leave; a large one is tried at some sizes.
+std::string problem_of_placement(const runtime::PlacementRule& rule, const runtime::Parameters& parameters, int ranks) {
+  constexpr int kWorldsTried = 64;
+  const runtime::Index all = parameters.trainable_size();
+  for (int shards = ranks; shards >= 2; shards -= std::max(1, ranks / kWorldsTried)) {
+    runtime::Index before = 0;
+    for (int shard = 1; shard < shards; ++shard) {
+      const runtime::Index begin = rule.begin(parameters, shard, shards);
+      if (begin < before || begin > all)
+        return fmt::format("shard {} of {} begins at element {}, outside [{}, {}]", shard, shards, begin, before, all);
+      before = begin;
+    }
+  }
+  return "";
+}
+
+void check_placement(const Reader& top, const Scenario& scenario) {
+  const runtime::Definition& d = scenario.train.definition;
+  const runtime::ZeroPlan& zero = scenario.train.layout.zero;
+  if (!runtime::problem(d.model).empty()) return;  // said elsewhere
+  std::string why;
+  try {
+    why = problem_of_placement(*zero.rule, runtime::Parameters(d.model, d.optimizer), data_size(scenario));
+  } catch (const std::exception& wrong) {  // of the rule itself
+    why = wrong.what();
+  }
+  if (!why.empty())
+    top.findings().add("/world/placement", fmt::format("{}: {}", zero.own_placement, why),
+                       "Mend the rule that was added by this name.");
+}
+
 std::string word_of(RecoveryPolicy policy) {
   for (const auto& [value, word] : kRecoveryPolicies)
     if (value == policy) return word;
@@ -104,6 +140,7 @@ void check_rules(const Reader& top, const Scenario& scenario) {
                        "Leave one of the two out.");
   if (scenario.train.recovery.memory_ladder)
     top.findings().add(kAt, "not supported: the memory ladder with a placement of one's own", "Turn one of them off.");
+  check_placement(top, scenario);
 }
 
 }  // namespace seeksim::harness

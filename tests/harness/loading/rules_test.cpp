@@ -38,6 +38,12 @@ class FirstHasMost final : public runtime::PlacementRule {
   }
 };
 
+// Its second shard would begin before all elements.
+class BeginsNowhere final : public runtime::PlacementRule {
+ public:
+  runtime::Index begin(const runtime::Parameters&, int shard, int) const override { return shard == 2 ? -1 : 0; }
+};
+
 class GivesUp final : public runtime::RecoveryRule {
  public:
   runtime::Decision decide(const runtime::Failure& failure, const runtime::Decision& standard) const override {
@@ -53,6 +59,7 @@ void add_rules() {
     add_schedule("own_last_first", std::make_shared<LastFirst>(false));
     add_schedule("own_skips", std::make_shared<LastFirst>(true));
     add_placement("own_first_has_most", std::make_shared<FirstHasMost>());
+    add_placement("own_begins_nowhere", std::make_shared<BeginsNowhere>());
     add_recovery_policy("own_gives_up", std::make_shared<GivesUp>());
     return true;
   }();
@@ -115,6 +122,9 @@ TEST(Rules, APlacementIsRefusedWhereNothingCouldHeedIt) {
   EXPECT_NE(problems_of(small_text(), {at, "world.pipeline=2", "model.layers=2", "deepspeed.zero_optimization.stage=1"})
                 .find("where a model is cut into stages"),
             std::string::npos);
+  const std::string why =
+      problems_of(small_text(), {"world.placement=own_begins_nowhere", "deepspeed.zero_optimization.stage=1"});
+  EXPECT_NE(why.find("own_begins_nowhere: shard 2 of 4 begins at element -1, outside [0, "), std::string::npos) << why;
 }
 
 TEST(Rules, ARecoveryPolicyDecides) {

@@ -18,27 +18,6 @@ TrainPlan divided_experts(int expert) {
   return plan;
 }
 
-TrainPlan undivided(TrainPlan plan) {
-  plan.layout = {};
-  plan.bug = {};
-  return plan;
-}
-
-// Where a run differs from one rank's; empty: nowhere.
-std::string unlike_one_rank(const TrainPlan& plan, int ranks, const Trained& golden) {
-  const Simulated run = run_simulated(plan, world_of(ranks));
-  if (int(run.finished().size()) != ranks) return "not all ranks finished";
-  for (int r = 0; r < ranks; ++r) {
-    for (std::size_t i = 0; i < golden.observer.steps.at(0).size(); ++i) {
-      const StepRecord &one = golden.observer.steps.at(0)[i], &many = run.observer.steps.at(r)[i];
-      if (one.loss != many.loss) return "loss of step " + std::to_string(i);
-      if (one.grad_norm != many.grad_norm) return "gradient norm of step " + std::to_string(i);
-    }
-    if (!(run.outcomes[std::size_t(r)]->state == golden.outcome.state)) return "state of rank " + std::to_string(r);
-  }
-  return "";
-}
-
 TEST(ExpertParallel, BitsAreThoseOfOneRankInEveryCut) {
   for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::f16}) {
     TrainPlan plan = divided_experts(1);

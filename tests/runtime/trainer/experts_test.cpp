@@ -17,21 +17,6 @@ TrainPlan experts_plan() {
   return plan;
 }
 
-// Where a run differs from one rank's; empty: nowhere.
-std::string difference(const TrainPlan& plan, int ranks, const Trained& golden) {
-  const Simulated run = run_simulated(plan, world_of(ranks));
-  if (int(run.finished().size()) != ranks) return "not all ranks finished";
-  for (int r = 0; r < ranks; ++r) {
-    for (std::size_t i = 0; i < golden.observer.steps.at(0).size(); ++i) {
-      const StepRecord &one = golden.observer.steps.at(0)[i], &many = run.observer.steps.at(r)[i];
-      if (one.loss != many.loss) return "loss of step " + std::to_string(i);
-      if (one.grad_norm != many.grad_norm) return "gradient norm of step " + std::to_string(i);
-    }
-    if (!(run.outcomes[std::size_t(r)]->state == golden.outcome.state)) return "state of rank " + std::to_string(r);
-  }
-  return "";
-}
-
 TEST(ExpertsTraining, BitsAreThoseOfOneRankInEveryStageAndCut) {
   for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::f16}) {
     TrainPlan plan = experts_plan();
@@ -42,7 +27,7 @@ TEST(ExpertsTraining, BitsAreThoseOfOneRankInEveryStageAndCut) {
         for (const int micro : {1, 3}) {
           plan.layout.zero.stage = stage;
           plan.layout.micro_batch = micro;
-          EXPECT_EQ(difference(plan, ranks, golden), "")
+          EXPECT_EQ(unlike_one_rank(plan, ranks, golden), "")
               << int(type) << ", stage " << stage << ", " << ranks << " ranks, micro-batches of " << micro;
         }
       }
@@ -55,7 +40,7 @@ TEST(ExpertsTraining, ActivationsComputedAgainSendTokensWhereTheyWent) {
   plan.definition.model.dropout.residual = 0.2;
   const Trained golden = run_alone(plan);
   plan.layout.checkpointing.every = 1;
-  EXPECT_EQ(difference(plan, 3, golden), "");
+  EXPECT_EQ(unlike_one_rank(plan, 3, golden), "");
 }
 
 // Of one sample a micro-batch is that sample.
@@ -67,9 +52,9 @@ TEST(ExpertsTraining, CountedOverAMicroBatchTheyAreAnotherRun) {
     plan.layout.micro_batch = 1;
     const Trained golden = run_alone(plan);
     plan.bug = PlantedBug{Bug::experts_count_micro_batch};
-    EXPECT_EQ(difference(plan, 2, golden), "");
+    EXPECT_EQ(unlike_one_rank(plan, 2, golden), "");
     plan.layout.micro_batch = 3;
-    EXPECT_NE(difference(plan, 2, golden), "") << capacity;
+    EXPECT_NE(unlike_one_rank(plan, 2, golden), "") << capacity;
   }
 }
 
@@ -77,7 +62,7 @@ TEST(ExpertsTraining, ARouterWithoutItsGradientOnOneRankIsSeen) {
   TrainPlan plan = experts_plan();
   const Trained golden = run_alone(plan);
   plan.bug = PlantedBug{Bug::router_gradient_lost};
-  EXPECT_NE(difference(plan, 2, golden), "");
+  EXPECT_NE(unlike_one_rank(plan, 2, golden), "");
 }
 
 }  // namespace

@@ -9,18 +9,7 @@
 namespace seeksim::test {
 namespace {
 
-struct MuonPrecision {
-  const char* name;
-  ElementType compute, gradients;
-  bool masters;
-};
-constexpr MuonPrecision kMuonPrecisions[] = {{"fp32", ElementType::f32, ElementType::f32, true},
-                                             {"bf16", ElementType::bf16, ElementType::f32, true},
-                                             {"bf16 gradients", ElementType::bf16, ElementType::bf16, true},
-                                             {"bf16 without masters", ElementType::bf16, ElementType::bf16, false},
-                                             {"fp16", ElementType::f16, ElementType::f16, true}};
-
-TrainPlan muon_plan(int stage, const MuonPrecision& precision) {
+TrainPlan muon_plan(int stage, const TrainingPrecision& precision) {
   TrainPlan plan = saving_plan(stage);
   plan.checkpoint = {};
   plan.definition.optimizer.type = "Muon";
@@ -33,14 +22,8 @@ TrainPlan muon_plan(int stage, const MuonPrecision& precision) {
   return plan;
 }
 
-void expect_muon_bits(const TrainPlan& plan, const Trained& golden, int ranks, const std::string& what) {
-  const Simulated run = run_simulated(plan, world_of(ranks));
-  ASSERT_EQ(int(run.finished().size()), ranks) << what;
-  for (const auto& outcome : run.outcomes) ASSERT_EQ(outcome->state, golden.outcome.state) << what;
-}
-
 TEST(MuonTraining, IsNotThatOfAdamW) {
-  TrainPlan plan = muon_plan(0, kMuonPrecisions[0]);
+  TrainPlan plan = muon_plan(0, kTrainingPrecisions[0]);
   const Trained muon = run_alone(plan);
   plan.definition.optimizer.type = "AdamW";
   EXPECT_NE(run_alone(plan).outcome.state.params, muon.outcome.state.params);
@@ -48,12 +31,12 @@ TEST(MuonTraining, IsNotThatOfAdamW) {
 
 // Worlds of more ranks than matrices, too: some own nothing.
 TEST(MuonTraining, HasTheBitsOfOneRankAtEveryStageAndInEveryPrecision) {
-  for (const MuonPrecision& precision : kMuonPrecisions) {
+  for (const TrainingPrecision& precision : kTrainingPrecisions) {
     const Trained golden = run_alone(muon_plan(0, precision));
     for (const int stage : {0, 1, 2, 3}) {
       for (const int ranks : {1, 2, 3, 4, 7}) {
-        expect_muon_bits(muon_plan(stage, precision), golden, ranks,
-                         std::string(precision.name) + ", stage " + std::to_string(stage));
+        expect_state_of_one_rank(muon_plan(stage, precision), golden, ranks,
+                                 std::string(precision.name) + ", stage " + std::to_string(stage));
         if (HasFatalFailure()) return;
       }
     }
@@ -61,7 +44,7 @@ TEST(MuonTraining, HasTheBitsOfOneRankAtEveryStageAndInEveryPrecision) {
 }
 
 TEST(MuonTraining, HasThemWhenItsStateIsOnTheHostOrInFiles) {
-  for (const MuonPrecision& precision : kMuonPrecisions) {
+  for (const TrainingPrecision& precision : kTrainingPrecisions) {
     const Trained golden = run_alone(muon_plan(0, precision));
     for (const Home home : {Home::host, Home::nvme}) {
       for (const int stage : {1, 2, 3}) {
@@ -69,7 +52,7 @@ TEST(MuonTraining, HasThemWhenItsStateIsOnTheHostOrInFiles) {
         plan.layout.offload.optimizer.home = home;
         plan.layout.offload.optimizer.nvme_path = "nvme";
         const std::string what = std::string(precision.name) + ", stage " + std::to_string(stage);
-        for (const int ranks : {1, 3}) expect_muon_bits(plan, golden, ranks, what);
+        for (const int ranks : {1, 3}) expect_state_of_one_rank(plan, golden, ranks, what);
         if (HasFatalFailure()) return;
       }
     }
@@ -78,7 +61,7 @@ TEST(MuonTraining, HasThemWhenItsStateIsOnTheHostOrInFiles) {
 
 // The parameters to compute with are in files too, and pass through a window.
 TEST(MuonTraining, HasThemWhenParametersAreInFiles) {
-  for (const MuonPrecision& precision : kMuonPrecisions) {
+  for (const TrainingPrecision& precision : kTrainingPrecisions) {
     const Trained golden = run_alone(muon_plan(0, precision));
     for (const Home home : {Home::host, Home::nvme}) {
       TrainPlan plan = muon_plan(3, precision);
@@ -87,7 +70,7 @@ TEST(MuonTraining, HasThemWhenParametersAreInFiles) {
       plan.layout.offload.optimizer.nvme_path = plan.layout.offload.parameters.nvme_path = "nvme";
       plan.layout.offload.parameters.buffer_elements = 100;
       plan.layout.offload.parameters.max_in_cpu = 50;
-      for (const int ranks : {1, 3}) expect_muon_bits(plan, golden, ranks, precision.name);
+      for (const int ranks : {1, 3}) expect_state_of_one_rank(plan, golden, ranks, precision.name);
       if (HasFatalFailure()) return;
     }
   }
@@ -95,7 +78,7 @@ TEST(MuonTraining, HasThemWhenParametersAreInFiles) {
 
 TEST(MuonTraining, HasThemAfterARecovery) {
   for (const int stage : {0, 1, 2, 3}) {
-    const TrainPlan plan = muon_plan(stage, kMuonPrecisions[1]);
+    const TrainPlan plan = muon_plan(stage, kTrainingPrecisions[1]);
     const Trained golden = run_alone(plan);
     const TimeNs span = run_simulated(plan, world_of(4)).world.virtual_ns;
     int recovered = 0;
@@ -112,7 +95,7 @@ TEST(MuonTraining, HasThemAfterARecovery) {
 
 TEST(MuonTraining, HasThemWhenAnotherWorldGoesOnFromItsCheckpoint) {
   for (const int stage : {0, 1, 2, 3}) {
-    TrainPlan plan = muon_plan(stage, kMuonPrecisions[1]);
+    TrainPlan plan = muon_plan(stage, kTrainingPrecisions[1]);
     plan.checkpoint = saving_plan(stage).checkpoint;
     plan.definition.steps = 2;
     const auto disks = std::make_shared<sim::Disks>();
@@ -136,16 +119,16 @@ TEST(MuonTraining, HasThemWhenAnotherWorldGoesOnFromItsCheckpoint) {
 // The comparisons above, seen to fail: shards that end inside of matrices, old state read from files, and each mistake
 // in the rule.
 TEST(MuonTraining, MistakesInItAreSeen) {
-  const TrainPlan right = muon_plan(2, kMuonPrecisions[0]);
+  const TrainPlan right = muon_plan(2, kTrainingPrecisions[0]);
   const Trained golden = run_alone(right);
   for (const int stage : {1, 2, 3}) {
-    TrainPlan cut = muon_plan(stage, kMuonPrecisions[0]);
+    TrainPlan cut = muon_plan(stage, kTrainingPrecisions[0]);
     cut.bug.bug = Bug::muon_cuts_matrices;
     const Simulated run = run_simulated(cut, world_of(2));
     ASSERT_TRUE(run.outcomes[0]);
     EXPECT_NE(run.outcomes[0]->state, golden.outcome.state) << "stage " << stage;
   }
-  TrainPlan often = muon_plan(3, kMuonPrecisions[0]);
+  TrainPlan often = muon_plan(3, kTrainingPrecisions[0]);
   often.bug.bug = Bug::muon_each_micro_batch;
   EXPECT_NE(run_simulated(often, world_of(2)).outcomes[0]->state, golden.outcome.state);
   TrainPlan old = right;
@@ -158,7 +141,7 @@ TEST(MuonTraining, MistakesInItAreSeen) {
   for (const Mutant mutant :
        {Mutant::muon_without_look_ahead, Mutant::muon_moves_by_momentum, Mutant::muon_one_round_less,
         Mutant::muon_scale_turned, Mutant::muon_clips_update, Mutant::muon_decays_by_scaled_rate}) {
-    TrainPlan wrong = muon_plan(0, kMuonPrecisions[0]);
+    TrainPlan wrong = muon_plan(0, kTrainingPrecisions[0]);
     wrong.definition.gradient_clipping = 0.01;
     const StateDigest clipped = run_alone(wrong).outcome.state;
     wrong.bug.mutant = mutant;
@@ -167,7 +150,7 @@ TEST(MuonTraining, MistakesInItAreSeen) {
 }
 
 TEST(MuonTraining, AdamWDoesNotGoOnFromItsCheckpointNorAnotherMomentum) {
-  TrainPlan plan = muon_plan(1, kMuonPrecisions[0]);
+  TrainPlan plan = muon_plan(1, kTrainingPrecisions[0]);
   plan.checkpoint = saving_plan(1).checkpoint;
   const auto disks = std::make_shared<sim::Disks>();
   run_saving(plan, world_of(2), disks);
