@@ -8,7 +8,7 @@
 #include "runtime/layout/grid.h"
 #include "runtime/layout/model_limits.h"
 #include "runtime/layout/parameters.h"
-#include "runtime/layout/shard.h"
+#include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
@@ -60,14 +60,9 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
   if (kind_of(train.definition.optimizer).takes_matrices && train.layout.parallel.tensor > 1)
     refuse("/world/tensor", "not supported: Muon takes matrices as wholes, and tensor parallelism cuts them",
            "Use 1 for world.tensor, or AdamW.");
-  if (train.recovery.memory_ladder)
-    refuse("/recovery/memory_ladder", fmt::format("not supported: the memory ladder {}", kCut),
+  if (train.recovery.memory_ladder && train.layout.parallel.expert > 1)
+    refuse("/recovery/memory_ladder", "not supported: the memory ladder with experts that are divided among ranks",
            "Turn one of them off.");
-  if (train.layout.offload.optimizer.home != runtime::Home::device && train.layout.parallel.pipeline > 1 &&
-      train.definition.model.tied)
-    refuse("/deepspeed/zero_optimization/offload_optimizer",
-           "not supported: an offloaded optimizer with a parameter that two pipeline stages share",
-           "Use \"tied\": false in model, or no offload.");
 }
 
 // Formulas of ranks that each have every layer, and all of it or the experts of a group.
@@ -85,13 +80,16 @@ void refuse_formulas(const Reader& top, const Scenario& scenario) {
 }
 
 // Of a rule of somebody's also in worlds with other numbers of micro-batches, since ranks may leave and join.
-std::string problem_of_schedule(const ParallelPlan& plan, int micro_batches) {
+std::string problem_of_schedule(const Scenario& scenario) {
+  const ParallelPlan& plan = scenario.train.layout.parallel;
+  const int micro_batches = micro_batches_of_replica(scenario);
+  if (micro_batches == 0) return "";  // said elsewhere
   constexpr int kCountsTried = 64;
   for (int count = 1; plan.schedule_rule != nullptr && count <= std::min(2 * micro_batches, kCountsTried); ++count) {
     if (const std::string why = runtime::problem(runtime::pipeline_shape(plan, count)); !why.empty())
       return fmt::format("{} with {} micro-batch{}: {}", plan.own_schedule, count, count == 1 ? "" : "es", why);
   }
-  return runtime::problem(runtime::pipeline_shape(plan, micro_batches));
+  return runtime::problem_of_schedule(scenario.train, data_size(scenario));
 }
 
 void check_schedule(const Reader& top, const Scenario& scenario) {
@@ -103,22 +101,7 @@ void check_schedule(const Reader& top, const Scenario& scenario) {
                        "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism",
                        "Use stage 0 or 1; or leave strict_deepspeed out, since seeksim can do it.");
   }
-  if (plan.schedule == PipelineSchedule::interleaved && train.layout.zero.stage >= 2) {
-    top.findings().add("/world/schedule",
-                       "not supported: the interleaved schedule with sharded gradients (ZeRO 2 and 3): several pieces' "
-                       "reductions would be open at a time",
-                       "Use ZeRO stage 0 or 1, or \"1f1b\".");
-  }
-  if (plan.splits_backward() && train.layout.checkpointing.any()) {
-    top.findings().add("/world/schedule",
-                       std::string(plan.schedule_name()) +
-                           " keeps activations until the gradients of the weights are made, and checkpointing "
-                           "gives them up before",
-                       "Use one of the two.");
-  }
-  const int count = micro_batches_of_replica(scenario);
-  const std::string why = count > 0 ? problem_of_schedule(plan, count) : "";
-  if (!why.empty())
+  if (const std::string why = problem_of_schedule(scenario); !why.empty())
     top.findings().add("/world/schedule", why,
                        "Change pipeline, virtual_stages, the micro-batch size or the schedule.");
 }

@@ -29,12 +29,10 @@ int micro_batches_of_replica(const Scenario& scenario) {
   const runtime::Layout& layout = scenario.train.layout;
   const runtime::Index batch = scenario.train.definition.global_batch;
   if (batch < 1 || layout.micro_batch < 1 || data_size(scenario) < 1) return 0;
-  std::size_t most = 0;
-  for (int replica = 0; replica < data_size(scenario); ++replica) {
-    const runtime::SampleRange share = runtime::share_of_step(scenario.train, data_size(scenario), replica);
-    most = std::max(most, runtime::micro_batches(share, layout.micro_batch).size());
-  }
-  return int(most);
+  int most = 0;
+  for (int replica = 0; replica < data_size(scenario); ++replica)
+    most = std::max(most, runtime::micro_batch_count(scenario.train, data_size(scenario), replica));
+  return most;
 }
 
 namespace {

@@ -152,6 +152,16 @@ void draw_offload(Json& deepspeed) {
   if (deepspeed.contains("bf16")) deepspeed["bf16"].erase("bf16_master_weights_and_grads");
 }
 
+// Groups of as many micro-batches as there are stages, so that none waits for itself.
+void draw_interleaved(Json& s) {
+  Json& world = s["world"];
+  const int stages = world["pipeline"];
+  world["schedule"] = "interleaved";
+  s["model"]["layers"] = 2 * stages;
+  s["deepspeed"]["train_micro_batch_size_per_gpu"] = 1;
+  s["deepspeed"]["train_batch_size"] = world["replicas"].get<int>() * stages * between(1, 2);
+}
+
 // Stages and ways cut layers, heads and width: all of them are multiples here.
 void draw_parallel(Json& s) {
   const int stages = any_of<int>({1, 2, 4}), ways = stages == 1 ? 2 : any_of<int>({1, 2});
@@ -165,10 +175,14 @@ void draw_parallel(Json& s) {
   // Muon takes matrices as wholes, which ways cut.
   if (Json& type = s["deepspeed"]["optimizer"]["type"]; ways > 1 && type == "Muon") type = "AdamW";
   if (stages > 1) s["world"]["schedule"] = any_of<std::string>({"gpipe", "1f1b", "zero_bubble"});
-  s["deepspeed"]["zero_optimization"] = {{"stage", between(0, 1)}};
+  if (stages > 1 && one_in(4)) draw_interleaved(s);
+  s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 3));
+  if (one_in(4)) {
+    if (s["deepspeed"]["zero_optimization"]["stage"] == 0) s["deepspeed"]["zero_optimization"] = draw_zero(1);
+    s["deepspeed"]["zero_optimization"]["offload_optimizer"] = {{"device", "cpu"}};
+  }
   s["deepspeed"].erase("data_types");
-  s["deepspeed"].erase("activation_checkpointing");
-  s.erase("checkpointing");
+  if (s["deepspeed"].contains("bf16")) s["deepspeed"]["bf16"].erase("bf16_master_weights_and_grads");
   for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss"})
     s["model"].erase(key);
 }

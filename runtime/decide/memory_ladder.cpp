@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/layout/shard_groups.h"
+
 namespace seeksim::runtime {
 namespace {
 
@@ -15,6 +17,17 @@ struct Situation {
   const LadderPlace& place;
 };
 using Rung = std::optional<Layout> (*)(const Situation&);
+
+int replicas(const Situation& s) { return std::max(s.place.members / s.now.parallel.ranks(), 1); }
+
+// With other micro-batches a pipeline's schedule may not work.
+bool is_scheduled(const Layout& layout, const Situation& s) {
+  if (layout.parallel.pipeline == 1) return true;
+  TrainPlan plan;
+  plan.layout = layout;
+  plan.definition = s.definition;
+  return problem_of_schedule(plan, replicas(s)).empty();
+}
 
 // What was free a moment ago may be free again, and what was only cached is given back.
 std::optional<Layout> once_more(const Situation& s) {
@@ -30,6 +43,7 @@ std::optional<Layout> smaller_micro_batch(const Situation& s) {
   Layout smaller = s.now;
   smaller.micro_batch = held / 2;
   smaller.evaluation_micro_batch = std::min(s.now.evaluation_micro_batch, smaller.micro_batch);
+  if (!is_scheduled(smaller, s)) return std::nullopt;
   return smaller;
 }
 
@@ -42,10 +56,11 @@ std::optional<Layout> checkpointing(const Situation& s) {
 }
 
 std::optional<Layout> next_stage(const Situation& s) {
-  const bool movable = s.place.nothing_committed && s.place.members > 1 && s.now.zero.stage < 3;
+  const bool movable = s.place.nothing_committed && replicas(s) > 1 && s.now.zero.stage < 3;
   if (!movable || s.definition.quirks.any()) return std::nullopt;  // some quirks are about a stage
   Layout more = s.now;
   ++more.zero.stage;
+  if (!is_scheduled(more, s)) return std::nullopt;
   return more;
 }
 

@@ -34,6 +34,16 @@ std::vector<ModuleUse> backward_uses(const ModelPiece& piece, int layers, const 
   return uses;
 }
 
+std::vector<ModuleUse> weight_uses(const ModelPiece& piece, const CheckpointingPlan& plan) {
+  std::vector<ModuleUse> uses;
+  const std::vector<Segment> segments = segments_of(piece.first, piece.end, plan);
+  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
+    for (int l = segment->first; segment->recomputed && l < segment->end; ++l)
+      uses.push_back({1 + l, Phase::recompute});
+  }
+  return uses;
+}
+
 std::vector<ModuleUse> module_uses(int layers, const CheckpointingPlan& plan) {
   const ModelPiece whole{0, layers, true, true};
   std::vector<ModuleUse> uses = forward_uses(whole, layers);

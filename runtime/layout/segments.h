@@ -39,5 +39,7 @@ std::vector<ModuleUse> module_uses(int layers, const CheckpointingPlan& plan);
 // The uses by one piece of a model of `layers` layers: in its forward pass; in its backward pass.
 std::vector<ModuleUse> forward_uses(const ModelPiece& piece, int layers);
 std::vector<ModuleUse> backward_uses(const ModelPiece& piece, int layers, const CheckpointingPlan& plan);
+// Where backward is in two parts, in the second one, for the gradients of parameters: segments are computed once more.
+std::vector<ModuleUse> weight_uses(const ModelPiece& piece, const CheckpointingPlan& plan);
 
 }  // namespace seeksim::runtime

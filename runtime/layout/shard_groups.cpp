@@ -58,4 +58,22 @@ SampleRange share_of_step(const TrainPlan& plan, int replicas, int data) {
   return {group.begin + own.begin, group.begin + own.end};
 }
 
+int micro_batch_count(const TrainPlan& plan, int replicas, int data) {
+  const StepCut cut = step_cut(plan, replicas, data);
+  if (cut.interleaved) return cut.count();
+  return int(micro_batches(share_of_step(plan, replicas, data), plan.layout.micro_batch).size());
+}
+
+std::string problem_of_schedule(const TrainPlan& plan, int replicas) {
+  if (plan.layout.parallel.pipeline == 1) return "";
+  int last = 0;  // most have as many as the one before
+  for (int data = 0; data < replicas; ++data) {
+    const int count = micro_batch_count(plan, replicas, data);
+    if (count == last || count == 0) continue;
+    if (std::string why = problem(pipeline_shape(plan.layout.parallel, count)); !why.empty()) return why;
+    last = count;
+  }
+  return "";
+}
+
 }  // namespace seeksim::runtime

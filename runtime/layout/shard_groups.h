@@ -3,6 +3,7 @@
 // axis. One group of all ranks is ZeRO as DeepSpeed has it.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "runtime/layout/shard.h"
@@ -44,5 +45,9 @@ ShardGroups secondary_groups(const Layout& layout, int ranks);
 StepCut step_cut(const TrainPlan& plan, int replicas, int data);
 // The samples of a step that the one at `data` has where they are contiguous (gradients replicated).
 SampleRange share_of_step(const TrainPlan& plan, int replicas, int data);
+// Micro-batches of the one at `data` in a step.
+int micro_batch_count(const TrainPlan& plan, int replicas, int data);
+// Why a pipeline's schedule cannot run the micro-batches that a world of so many replicas has; empty: it can.
+std::string problem_of_schedule(const TrainPlan& plan, int replicas);
 
 }  // namespace seeksim::runtime

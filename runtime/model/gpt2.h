@@ -298,6 +298,7 @@ class Gpt2 final : public Model {
   void input_backward(const Pass& p);
   void head_backward(const Pass& p);
   void segment_backward(const Pass& p, const Segment& segment);
+  void segment_grads(const Pass& p, const Segment& segment);
   // Gradients of parameters, from what the passes above left: at once, or later.
   void head_grads(const Pass& p);
   void head_norm_grad(const Pass& p);

@@ -33,15 +33,29 @@ void Gpt2<S>::backward_weight(Launcher& launch, Weights& weights, const Batch& b
   const Pass p{launch, weights, batch, blocks, &sink};
   loss_nodes(p, loss_factor);
   if (piece_.heads) head_grads(p), head_norm_grad(p);
-  for (int l = piece_.end - 1; l >= piece_.first; --l) {
-    launch.layer(l);
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) segment_grads(p, *segment);
+  launch.layer(-1);
+  if (piece_.embeds) embedding_grads(p);
+}
+
+// What was computed again for the gradients of activations is gone: others in flight share its place.
+template <class S>
+void Gpt2<S>::segment_grads(const Pass& p, const Segment& segment) {
+  const int checkpoint = slots_of(segment.first).checkpoint;
+  p.launch.layer(segment.first);
+  if (checkpoint >= 0) checkpoints_->before_read(p.launch, checkpoint, checkpoint_elements(p.batch.samples));
+  if (segment.recomputed) {
+    recompute(p, segment);
+    p.weights.release(segment.end);  // module of the last layer
+  }
+  for (int l = segment.end - 1; l >= segment.first; --l) {
+    p.launch.layer(l);
     mlp_proj_grads(p, l, all_rows(p, "mlp branch", SEEKSIM_SITE, dmlp_branch(p.batch.samples, l)));
     mlp_up_grads(p, l), mlp_norm_grad(p, l);
     attention_proj_grads(p, l, all_rows(p, "attention branch", SEEKSIM_SITE, datt_branch(p.batch.samples, l)));
     attention_qkv_grads(p, l), attention_norm_grad(p, l);
   }
-  launch.layer(-1);
-  if (piece_.embeds) embedding_grads(p);
+  if (checkpoint >= 0) checkpoints_->read(p.launch, checkpoint);
 }
 
 // From the end of the piece to its front; gradients of parameters on the way, where they are not left for later.

@@ -111,6 +111,10 @@ SEEKSIM_BUG(scaled_at_every_stage,
             "each stage divides the gradient that it sends back by the number of micro-batches (pipeline)", "golden")
 SEEKSIM_BUG(last_bucket_never_reduced, "the gradients that backward completes last are never reduced (stages 2 and 3)",
             "golden")
+SEEKSIM_BUG(chunk_loses_last_micro_batch,
+            "of all pieces of a stage but the first, the last micro-batch's gradients are left out (interleaved pipeline, "
+            "stages 2 and 3)",
+            "golden")
 SEEKSIM_BUG(bucket_waited_for,
             "backward waits for the sum of its first bucket before it goes on (stages 2 and 3, overlap_comm)",
             "finishes_within_virtual_s")

@@ -46,6 +46,8 @@ SEEKSIM_EDGE(gradient_place_free, "receiving: the last user of where a gradient 
 SEEKSIM_EDGE(gradient_received, "compute: a gradient of another stage, before backward begins with it")
 SEEKSIM_EDGE(gradient_made, "sending: a gradient, before it is sent back")
 SEEKSIM_EDGE(tied_received, "compute: the other stage's sum of a shared parameter's gradient, before it is added")
+SEEKSIM_EDGE(tied_at_home, "copy: sums of a shared parameter on the host, before they go to the device (offload)")
+SEEKSIM_EDGE(tied_on_device, "communication: these sums, before they are sent to the other stage (offload)")
 SEEKSIM_EDGE(replica_norms_measured, "communication: norms of this rank's parameters, before they are gathered")
 SEEKSIM_EDGE(replica_norms_gathered, "host: those of all ranks of a replica, before it folds them")
 SEEKSIM_EDGE(snapshot_taken, "host: copies of the state for a checkpoint, before they are written and it goes on")

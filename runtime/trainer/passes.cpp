@@ -284,7 +284,8 @@ void Passes::forward(InFlight& flight, std::size_t piece) {
   const SampleRange& samples = samples_of(flight);
   Launcher& compute = bench_.compute;
   compute.phase(Phase::forward, flight.micro_batch);
-  if (GatheredWeights* gathered = tensors_.gathered()) gathered->begin_pass(flight.micro_batch, true, piece);
+  if (GatheredWeights* gathered = tensors_.gathered())
+    gathered->begin_pass(flight.micro_batch, GatheredWeights::Pass::forward, piece);
   flight.model->forward(compute, tensors_.in_use(), batch(samples));
   if (!tensors_.parameters().pieces()[piece].heads) return;
   const float factor = loss_factor(bench_.quirks(), bench_.progress.scaler().scale());
@@ -297,7 +298,9 @@ void Passes::backward(InFlight& flight, std::size_t piece, Kind kind, GradientSi
   compute.phase(Phase::backward, flight.micro_batch);
   const Batch about = batch(samples, true);
   GatheredWeights* const gathered = tensors_.gathered();
-  if (gathered != nullptr && kind != Kind::backward_weight) gathered->begin_pass(flight.micro_batch, false, piece);
+  using Pass = GatheredWeights::Pass;
+  const Pass pass = kind == Kind::backward_weight ? Pass::weights : Pass::backward;
+  if (gathered != nullptr) gathered->begin_pass(flight.micro_batch, pass, piece);
   if (kind == Kind::backward_input) return flight.model->backward_input(compute, tensors_.in_use(), about);
   const std::vector<GradientBlock> blocks = blocks_of(samples);
   if (kind == Kind::backward)

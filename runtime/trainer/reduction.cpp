@@ -81,9 +81,9 @@ void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t pi
   const std::vector<kernels::TreeNode> nodes =
       nodes_of(samples, bench_.definition().global_batch, bench_.group_level());
   if (buckets_) {  // each full bucket goes to its owners at once
-    reducer_->begin_reduction(micro_batch);
+    reducer_->begin_reduction(micro_batch, piece);
     if (group_) group_->begin(bench_.definition().global_batch, nodes_of_group());
-    buckets_->begin(bench_.compute, Index(nodes.size()), average().before);
+    buckets_->begin(bench_.compute, piece, Index(nodes.size()), average().before);
     backward(*buckets_);
     reducer_->end_reduction();
     return;
@@ -269,7 +269,9 @@ void Reduction::add_other_stage() {
   }
   const ShardState& own = keeper->own();
   const ShardInfo mine = keeper->partition().shard_in(world_.shards().position(), tied.offset, tied.offset + tied.size);
-  replica->add_tied(launch, step, own.sums.part(mine.offset - own.shard.offset, mine.size), mine.offset - tied.offset);
+  const Replica::AtHome home{reducer_->copies(), reducer_->at_home(), reducer_->home()};
+  replica->add_tied(launch, step, own.sums.part(mine.offset - own.shard.offset, mine.size), mine.offset - tied.offset,
+                    reducer_->offloaded() ? &home : nullptr);
 }
 
 // In units of the gradient itself, so that what is left out means the same after the loss scale has moved; what is
@@ -331,7 +333,7 @@ void Reduction::reduce_to_owners(VecView<float> loss) {
   keeper.prepare_step();
   Queue& queue = reducer_->launcher().queue();
   if (!bench_.shards_gradients()) {
-    reducer_->begin_reduction(0);
+    reducer_->begin_reduction(0, 0);
     std::vector<Bucket> buckets = reducer_->buckets();
     bench_.planted->order(buckets, world_.epoch());
     for (const Bucket& bucket : buckets) reducer_->reduce(bucket, roots(bucket));

@@ -39,12 +39,8 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
     }
   }
   const int replicas = grid.replicas();
-  for (int replica = 0; replica < replicas && parallel.pipeline > 1; ++replica) {
-    const SampleRange share = share_of_step(bench_.plan, replicas, replica);
-    const int count = int(micro_batches(share, bench_.plan.layout.micro_batch).size());
-    const std::string why = count > 0 ? problem(pipeline_shape(parallel, count)) : "";
-    if (!why.empty()) return "with " + std::to_string(replicas) + " replicas of the model, " + why;
-  }
+  if (const std::string why = problem_of_schedule(bench_.plan, replicas); !why.empty())
+    return "with " + std::to_string(replicas) + " replicas of the model, " + why;
   return {};
 }
 

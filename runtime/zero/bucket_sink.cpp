@@ -22,11 +22,11 @@ BucketSink::BucketSink(Device& device, const TrainPlan& plan, GradientReducer& r
   reduced_.resize(count);
 }
 
-void BucketSink::begin(Launcher& compute, Index blocks, float before) {
+void BucketSink::begin(Launcher& compute, std::size_t piece, Index blocks, float before) {
   compute_ = &compute;
   blocks_ = blocks;
   before_ = before;
-  current_ = 0;
+  current_ = reducer_.first_bucket(piece);
   fresh_ = true;
 }
 

@@ -17,8 +17,9 @@ class BucketSink final : public GradientSink {
   BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max,
              GroupGradients* group = nullptr);
 
-  // blocks: of this rank's samples. before: what every block is multiplied by on its way into the reduction.
-  void begin(Launcher& compute, Index blocks, float before);
+  // For a backward pass of a piece of the model. blocks: of this rank's samples. before: what every block is multiplied
+  // by on its way into the reduction.
+  void begin(Launcher& compute, std::size_t piece, Index blocks, float before);
   VecView<float> open(Index block, Index offset, Index size) override;
   void close(Index offset, Index size) override;
 

@@ -34,7 +34,8 @@ GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const
   for (int m = 0; m < parameters.modules(); ++m) add_module(parameters.module(m));
   const int layers = parameters.layers();
   for (const ModelPiece& piece : parameters.pieces())
-    passes_.push_back({forward_uses(piece, layers), backward_uses(piece, layers, plan.layout.checkpointing)});
+    passes_.push_back({forward_uses(piece, layers), backward_uses(piece, layers, plan.layout.checkpointing),
+                       weight_uses(piece, plan.layout.checkpointing)});
   if (every_module_) sequence_ = both_ = module_uses(layers, plan.layout.checkpointing);
 }
 
@@ -109,13 +110,15 @@ void GatheredWeights::begin_step(Launcher& compute, std::int64_t step) {
   now_.step = step;
 }
 
-void GatheredWeights::begin_pass(int micro_batch, bool forward, std::size_t piece) {
+void GatheredWeights::begin_pass(int micro_batch, Pass pass, std::size_t piece) {
+  const bool forward = pass == Pass::forward;
   SEEKSIM_CHECK(now_.at == 0 || now_.at == sequence_.size() || (every_module_ && !forward),
                 "a pass ended after %zu of %zu modules: each one is fetched in turn, whether it is used or not",
                 now_.at, sequence_.size());
   if (forward || !every_module_) now_.at = 0;
   SEEKSIM_CHECK_EQ(now_.at, every_module_ && !forward ? modules_.size() : 0);
-  if (!every_module_) sequence_ = forward ? passes_[piece].forward : passes_[piece].backward;
+  const Passes& uses = passes_[piece];
+  if (!every_module_) sequence_ = forward ? uses.forward : pass == Pass::weights ? uses.weights : uses.backward;
   if (every_module_ && !now_.trains) sequence_ = both_;
   now_.micro_batch = micro_batch;
   now_.trains = true;

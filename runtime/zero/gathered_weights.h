@@ -27,9 +27,11 @@ class GatheredWeights final : public Weights {
   void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen, SwappedParameters* files,
                Communicator* group = nullptr);
   void begin_step(Launcher& compute, std::int64_t step);
-  // Forward or backward of a piece of the model. Where the rank has all of the model, the backward pass follows the
-  // forward pass of the same micro-batch, and what both use need not be gathered twice.
-  void begin_pass(int micro_batch, bool forward, std::size_t piece);
+  // A pass of a piece of the model; weights: the second part of backward, where that is in two. Where the rank has all
+  // of the model, the backward pass follows the forward pass of the same micro-batch, and what both use need not be
+  // gathered twice.
+  enum class Pass : std::uint8_t { forward, backward, weights };
+  void begin_pass(int micro_batch, Pass pass, std::size_t piece);
   // A forward pass that no backward pass follows. It leaves secondary shards as they are.
   void begin_evaluation(int micro_batch, std::size_t piece);
   // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued. Frozen ones only in a new
@@ -101,7 +103,7 @@ class GatheredWeights final : public Weights {
   std::vector<Module> modules_;
   const bool every_module_;  // this rank has all of the model
   struct Passes {
-    std::vector<ModuleUse> forward, backward;
+    std::vector<ModuleUse> forward, backward, weights;
   };
   std::vector<Passes> passes_;               // of pieces
   std::vector<ModuleUse> both_;              // of a training micro-batch, where the rank has all of the model

@@ -10,7 +10,6 @@
 #include "kernels/tree.h"
 #include "runtime/launch/library_sum.h"
 #include "runtime/launch/typed_ops.h"
-#include "runtime/layout/gradient_split.h"
 
 namespace seeksim::runtime {
 
@@ -20,28 +19,6 @@ using kernels::TreePart;
 using kernels::Vec;
 
 namespace {
-
-// Its gradient is written by the same launch as that of the parameter before it.
-bool is_norm_bias(const std::vector<const ParameterInfo*>& all, std::size_t i) {
-  return i > 0 && all[i] == all[i - 1] + 1 && all[i]->shape.size() == 1 && all[i - 1]->init == Init::ones;
-}
-
-// Places where a bucket may begin, ascending, the end of the space last.
-std::vector<Bucket> units(const Parameters& parameters) {
-  std::vector<Bucket> units;
-  const auto& all = parameters.trainable();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Index end = all[i]->offset + all[i]->size;
-    if (is_norm_bias(all, i))
-      units.back().hi = end;
-    else
-      units.push_back({all[i]->offset, end, all[i]->name});
-  }
-  if (parameters.shares_head())
-    units.push_back({parameters.head_gradient_offset(), parameters.loss_offset(), "lm_head.weight"});
-  units.push_back({parameters.loss_offset(), parameters.loss_offset() + 1, "loss"});
-  return units;
-}
 
 // A node of the step's tree as seen from an ancestor `root`, as if that were the whole tree.
 TreeNode inside(TreeNode node, TreeNode root) {
@@ -54,27 +31,6 @@ bool lies_under(TreeNode node, TreeNode root) {
 }
 
 }  // namespace
-
-std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements) {
-  std::vector<Bucket> buckets;
-  const std::vector<Bucket> all = units(parameters);
-  std::optional<GradientSplit> split;
-  if (parameters.part().by_experts) split.emplace(parameters);
-  for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
-    // The loss is too small to travel alone, and is no parameter: it goes along with what comes next.
-    const bool alike = !split || buckets.empty() || &split->run_of(unit->lo) == &split->run_of(buckets.back().lo);
-    const bool joins = !buckets.empty() && alike &&
-                       parameters.piece_of(unit->lo) == parameters.piece_of(buckets.back().lo) &&
-                       (buckets.back().hi - unit->lo <= elements || buckets.back().lo == parameters.loss_offset());
-    if (joins) {
-      buckets.back().lo = unit->lo;
-      buckets.back().name = unit->name;
-    } else {
-      buckets.push_back(*unit);
-    }
-  }
-  return buckets;
-}
 
 GradientReducer::GradientReducer(Rank& rank, const Parameters& parameters, const TrainPlan& plan)
     : rank_(rank),
@@ -93,7 +49,7 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
   partition_ = &partition;
   cut_ = cut;
   const int me = comm.position();
-  tree_.emplace(rank_.device, partition.own_size(me), home_);
+  add_partial_sums();
   Index elements = 0;
   for (const Bucket& bucket : buckets_) {
     Index owned = 0;
@@ -133,6 +89,25 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
   }
 }
 
+std::size_t GradientReducer::first_bucket(std::size_t piece) const {
+  const auto of_piece = [&](const Bucket& bucket) { return parameters_.piece_of(bucket.lo) == piece; };
+  return std::size_t(std::find_if(buckets_.begin(), buckets_.end(), of_piece) - buckets_.begin());
+}
+
+// What is owned of a piece lies in a row: of a rank with several none has both uses of wte.
+void GradientReducer::add_partial_sums() {
+  sums_.clear();
+  const Parameters& p = parameters_;
+  const bool apart = cut_.interleaved && p.pieces().size() > 1;
+  for (std::size_t piece = 0; piece < (apart ? p.pieces().size() : 1); ++piece) {
+    const Index lo = apart ? p.gradient_begin(piece) : 0, hi = apart ? p.gradient_end(piece) : p.gradient_size();
+    const std::vector<OwnedRange> owned = partition_->owned(comm_->position(), lo, hi);
+    const Index begin = owned.empty() ? 0 : owned.front().own;
+    const Index end = owned.empty() ? 0 : owned.back().own + owned.back().size;
+    sums_.push_back({begin, end, GradientTree(rank_.device, end - begin, home_)});
+  }
+}
+
 std::vector<TreeNode> GradientReducer::nodes(int member) const {
   const SampleRange samples = cut_.samples(now_.k, member);
   return kernels::cover(samples.begin, samples.end, cut_.leaves);
@@ -147,20 +122,22 @@ void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, fl
     launch->at(comm_->epoch(), step);
     launch->phase(Phase::grad_reduce);
   }
-  tree_->begin(cut_.leaves);
+  for (PartialSums& sums : sums_) sums.tree.begin(cut_.leaves);
 }
 
-void GradientReducer::begin_reduction(int k) {
+void GradientReducer::begin_reduction(int k, std::size_t piece) {
   now_.k = k;
+  now_.piece = sums_.size() > 1 ? piece : 0;
   launch_.phase(Phase::grad_reduce, cut_.interleaved ? k : -1);
   const SampleRange window = cut_.window(k);
   open_ = kernels::cover(window.begin, window.end, cut_.leaves);
   open_out_.clear();
   if (at_once()) return;
+  GradientTree& tree = sums_[now_.piece].tree;
   const bool drops =
       bug_.is(Bug::offload_drops_accumulation) || (bug_.is(Bug::offload_miscounts_first_step) && now_.step == 0);
-  if (drops && offloaded()) tree_->scale(host_, 0.0f);
-  for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
+  if (drops && offloaded()) tree.scale(host_, 0.0f);
+  for (const TreeNode node : open_) open_out_.push_back(tree.open(node));
   if (offloaded()) after(copies_.queue(), host_.queue().record(), Edge::node_free, bug_);
 }
 
@@ -318,7 +295,7 @@ VecView<float> GradientReducer::sum_of(const OwnedRange& range, std::size_t node
 
 // Where it belongs: to its final place, or into a node of the tree.
 VecView<float> GradientReducer::home_of(const OwnedRange& range, std::size_t node) const {
-  if (!at_once()) return open_out_[node].part(range.own, range.size);
+  if (!at_once()) return open_out_[node].part(range.own - sums_[now_.piece].begin, range.size);
   if (range.own < now_.gradients.n) return now_.gradients.part(range.own, range.size);
   return vec<float>(*memory_.extras, range.own - now_.gradients.n, range.size);
 }
@@ -378,26 +355,29 @@ void GradientReducer::end_reduction() {
   if (offloaded() && now_.k > 0 && bug_.is(Bug::offload_keeps_first_gradients)) {
     for (const VecView<float>& later : open_out_) clear_values(host_, "gradients", SEEKSIM_SITE, AnyVec(later));
   }
-  for (const TreeNode node : open_) {
-    if (!at_once()) tree_->close(at_home(), node);
+  if (!at_once()) {
+    PartialSums& sums = sums_[now_.piece];
+    const bool loses = bug_.is(Bug::chunk_loses_last_micro_batch) && now_.piece > 0 && now_.k + 1 == cut_.count();
+    for (std::size_t i = 0; loses && i < open_out_.size(); ++i)
+      clear_values(at_home(), "gradients", SEEKSIM_SITE, AnyVec(open_out_[i]));
+    for (const TreeNode node : open_) sums.tree.close(at_home(), node);
+    const bool has_loss = now_.piece + 1 == sums_.size() && partition_->is_last(comm_->position());  // as its last
+    sums.tree.round(at_home(), now_.accumulator, sums.end - sums.begin - (has_loss ? 1 : 0));
   }
-  const Index loss = partition_->is_last(comm_->position()) ? 1 : 0;  // the last element of the last member's
-  if (!at_once()) tree_->round(at_home(), now_.accumulator, partition_->own_size(comm_->position()) - loss);
   open_.clear();
 }
 
 // The nodes of this group's samples meet those of the other groups, at the owners of the same shard.
 void GradientReducer::reduce_over_groups() {
-  const std::vector<VecView<const float>> roots = tree_->parts();
   const TreeOwnership ownership{cut_.leaves, cut_.groups};
   Op op;
   op.phase = Phase::grad_reduce;
   op.step = now_.step;
   op.site = SEEKSIM_SITE;
-  const auto sum = [&](const char* what, Index at, VecView<float> out) {
+  const auto sum = [&](const char* what, const PartialSums& from, Index at, VecView<float> out) {
     if (out.n == 0) return;
     std::vector<VecView<const float>> parts;
-    for (const VecView<const float>& root : roots) parts.push_back(root.part(at, out.n));
+    for (const VecView<const float>& root : from.tree.parts()) parts.push_back(root.part(at - from.begin, out.n));
     op.tensor = what;
     const float more = bug_.is(Bug::replicas_added_up) ? float(cut_.groups) : 1.0f;
     if (bug_.is(Bug::replicas_not_reduced)) {
@@ -406,31 +386,47 @@ void GradientReducer::reduce_over_groups() {
     }
     last_ = replicas_->all_reduce(launch_.queue(), op, ownership, parts, now_.factor * more, out);
   };
-  const Index n = now_.gradients.n, extra = partition_->own_size(comm_->position()) - n;
-  sum("gradients of a shard", 0, now_.gradients);
-  if (extra > 0) sum("head's share and loss", n, vec<float>(*memory_.extras, 0, extra));
+  const Index n = now_.gradients.n;
+  for (const PartialSums& from : sums_) {
+    const Index end = std::min(from.end, n), extra = from.end - std::max(from.begin, n);
+    if (from.begin < end)
+      sum("gradients of a shard", from, from.begin, now_.gradients.part(from.begin, end - from.begin));
+    if (extra > 0)
+      sum("head's share and loss", from, from.end - extra, vec<float>(*memory_.extras, from.end - extra - n, extra));
+  }
+}
+
+// The roots of this group's only tree of each piece.
+void GradientReducer::finish_sums() {
+  const Index n = now_.gradients.n;
+  auto scaled = [factor = now_.factor](Lane lane, Vec<const float> x, Vec<float> y) {
+    const TreePart whole{{0, 0}, x.data};
+    kernels::tree_sum(lane, &whole, 1, 1, y, factor);
+  };
+  for (const PartialSums& from : sums_) {
+    const std::vector<VecView<const float>> roots = from.tree.parts();
+    SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
+    const Index own = std::max<Index>(std::min(from.end, n) - from.begin, 0), extra = from.end - from.begin - own;
+    if (own > 0) {
+      at_home()("gradients", SEEKSIM_SITE, memory_cost(2 * own), scaled, roots[0].part(0, own),
+                now_.gradients.part(from.begin, own));
+    }
+    if (extra > 0) {
+      at_home()("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(own, extra),
+                vec<float>(*memory_.extras, from.begin + own - n, extra));
+    }
+  }
 }
 
 void GradientReducer::finish(VecView<float> loss) {
   Launcher& launch = at_home();
   launch_.phase(Phase::grad_reduce);
   const int me = comm_->position();
-  const Index n = now_.gradients.n, head = partition_->head_size(me), extra = partition_->own_size(me) - n;
-  if (replicas_ != nullptr) {
+  const Index head = partition_->head_size(me);
+  if (replicas_ != nullptr)
     reduce_over_groups();
-  } else if (!at_once()) {
-    const std::vector<VecView<const float>> roots = tree_->parts();
-    SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
-    auto scaled = [factor = now_.factor](Lane lane, Vec<const float> x, Vec<float> y) {
-      const TreePart whole{{0, 0}, x.data};
-      kernels::tree_sum(lane, &whole, 1, 1, y, factor);
-    };
-    if (n > 0) launch("gradients", SEEKSIM_SITE, memory_cost(2 * n), scaled, roots[0].part(0, n), now_.gradients);
-    if (extra > 0) {
-      launch("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(n, extra),
-             vec<float>(*memory_.extras, 0, extra));
-    }
-  }
+  else if (!at_once())
+    finish_sums();
   if (head > 0) {  // root(embedding use) + root(head use), in that order
     launch(
         "wte.weight", SEEKSIM_SITE, memory_cost(3 * head),

@@ -12,21 +12,9 @@
 #include "runtime/comm/edge.h"
 #include "runtime/comm/gradient_tree.h"
 #include "runtime/layout/partition.h"
+#include "runtime/zero/gradient_buckets.h"
 
 namespace seeksim::runtime {
-
-// Elements [lo, hi) of the gradient space that travel together.
-struct Bucket {
-  Index lo = 0;
-  Index hi = 0;
-  const char* name = "";  // of the first parameter in it
-  friend bool operator==(const Bucket& a, const Bucket& b) { return a.lo == b.lo && a.hi == b.hi; }
-};
-
-// In the order in which backward completes them, from the end of the gradient space to its front: as many parameters as
-// `elements` hold, and one at least. What one launch writes (the two parameters of a norm) stays together. Where
-// experts are divided among ranks, a bucket has nothing but experts or none (GradientSplit).
-std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements);
 
 class GradientReducer {
  public:
@@ -41,7 +29,8 @@ class GradientReducer {
   // still to be done with them is done by the host's processor.
   // accumulator: what sums of several reductions are rounded to between them; fp32 unless a quirk says otherwise.
   void begin_step(std::int64_t step, VecView<float> gradients, float factor, ElementType accumulator);
-  void begin_reduction(int k);  // the k-th of the cut
+  // The k-th of the cut, of a piece of the model. Those of other pieces may be at another k.
+  void begin_reduction(int k, std::size_t piece);
   // parts: this member's subtree roots of cut.samples(k, position), the bucket's elements of each. Enqueued; returns
   // when the parts may be overwritten.
   Event reduce(const Bucket& bucket, std::span<const VecView<const float>> parts);
@@ -50,8 +39,12 @@ class GradientReducer {
   void finish(VecView<float> loss);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  std::size_t first_bucket(std::size_t piece) const;  // that backward of the piece fills; none is of two pieces
   Launcher& launcher() { return launch_; }
   Launcher& at_home() { return offloaded() ? host_ : launch_; }  // what works on the gradients of finish()
+  Launcher& copies() { return copies_; }                         // between the device and the host
+  bool offloaded() const { return home_ != Space::device; }
+  Space home() const { return home_; }  // of reduced gradients
   const Op& last_op() const { return last_; }
 
  private:
@@ -66,9 +59,10 @@ class GradientReducer {
   VecView<float> home_of(const OwnedRange& range, std::size_t node) const;
   VecView<float> sum_of(const OwnedRange& range, std::size_t node, Index stride, Index at) const;
   Event reduced(const char* tensor, const std::vector<OwnedRange>& owned, Index stride);
-  bool offloaded() const { return home_ != Space::device; }
   bool at_once() const { return cut_.count() == 1 && replicas_ == nullptr; }  // the sums of a reduction are final
+  void add_partial_sums();
   void reduce_over_groups();
+  void finish_sums();
 
   Rank& rank_;
   const Parameters& parameters_;
@@ -83,7 +77,13 @@ class GradientReducer {
   Communicator *comm_ = nullptr, *replicas_ = nullptr;
   const Partition* partition_ = nullptr;
   StepCut cut_;
-  std::optional<GradientTree> tree_;  // partial sums of this member's reduced gradients
+  // Partial sums of this member's reduced gradients [begin, end): of a piece where each micro-step reduces, else of
+  // all.
+  struct PartialSums {
+    Index begin = 0, end = 0;
+    GradientTree tree;
+  };
+  std::vector<PartialSums> sums_;
   struct Buffers {
     BufferPtr slots;    // where subtree roots of a bucket arrive
     BufferPtr extras;   // the head's share and the loss, summed
@@ -100,6 +100,7 @@ class GradientReducer {
   // Told by begin_step() and begin_reduction().
   struct UnderWay {
     int k = 0;
+    std::size_t piece = 0;  // in sums_
     std::int64_t step = 0;
     VecView<float> gradients;
     float factor = 1;

@@ -114,7 +114,38 @@ int Replica::stage_of(std::uint32_t number) const {
 // ---- a parameter of two stages
 // ---------------------------------------------------------------------------------------
 
-Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, Index first) {
+VecView<float> Replica::room_for(BufferPtr& buffer, Index n, Space space, const char* name) {
+  const std::size_t bytes = std::size_t(std::max<Index>(n, 1)) * sizeof(float);
+  const MemoryTag tag = space == Space::device ? MemoryTag::communication : MemoryTag::staging;
+  if (!buffer || buffer->bytes < bytes) buffer = rank_.device.allocate_in(space, bytes, tag, name);
+  return vec<float>(*buffer, 0, n);
+}
+
+// A network takes what is on a device: sums of the host go there, and what comes of the other stage goes home.
+Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, Index first, const AtHome* home) {
+  const VecView<float> theirs = room_for(other_, sums.n, Space::device, "other stage's sums");
+  if (home == nullptr) {
+    const Op op = exchange_tied(launch, step, sums, theirs, first);
+    add_uses(launch, theirs, sums);
+    return op;
+  }
+  const char* const name = own_.tied_here().name;
+  const VecView<float> sent = room_for(sent_, sums.n, Space::device, "sums for another stage");
+  const VecView<float> arrived = room_for(arrived_, sums.n, home->space, "other stage's sums at home");
+  Launcher &copies = home->copies, &host = home->host;
+  after(copies.queue(), host.queue().record(), Edge::tied_at_home, plan_.bug);
+  if (sums.n > 0) copy_values(copies, name, SEEKSIM_SITE, sums, sent);
+  after(launch.queue(), copies.queue().record(), Edge::tied_on_device, plan_.bug);
+  const Op op = exchange_tied(launch, step, sent, theirs, first);
+  after(copies.queue(), launch.queue().record(), Edge::landing_filled, plan_.bug);
+  if (sums.n > 0) copy_values(copies, name, SEEKSIM_SITE, theirs, arrived);
+  after(host.queue(), copies.queue().record(), Edge::gradients_arrived, plan_.bug);
+  add_uses(host, arrived, sums);
+  return op;
+}
+
+Op Replica::exchange_tied(Launcher& launch, std::int64_t step, VecView<float> sums, VecView<float> theirs,
+                          Index first) {
   const bool embeds = own_.embeds();
   const Parameters& other = embeds ? *stages_.back() : *stages_.front();
   const ParameterInfo& tied = other.tied_here();
@@ -122,10 +153,6 @@ Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, I
   const ShardGroups groups = shard_groups(plan_.layout, replicas_);
   const int first_of_group = groups.group_of(place_.data) * groups.size;
   const Partition partition(other, cut ? groups.size : 1);
-  const std::size_t bytes = std::size_t(std::max<Index>(sums.n, 1)) * sizeof(float);
-  if (!other_ || other_->bytes < bytes)
-    other_ = rank_.device.allocate(bytes, MemoryTag::communication, "other stage's sums");
-  const VecView<float> theirs = vec<float>(*other_, 0, sums.n);
   pieces_.clear();
   for (int place = 0; place < groups.size; ++place) {
     const int member = first_of_group + place;
@@ -145,12 +172,16 @@ Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, I
   op.step = step;
   op.tensor = tied.name;
   op.site = SEEKSIM_SITE;
-  op = tied_->exchange(launch.queue(), op, pieces_);
-  if (sums.n == 0) return op;
-  // root(embedding use) + root(head use), in that order
+  return tied_->exchange(launch.queue(), op, pieces_);
+}
+
+// root(embedding use) + root(head use), in that order
+void Replica::add_uses(Launcher& launch, VecView<float> theirs, VecView<float> sums) const {
+  if (sums.n == 0) return;
   launch(
-      tied.name, SEEKSIM_SITE, memory_cost(3 * sums.n, 1.0 / 3),
-      [embeds, off = plan_.bug.is(Bug::tied_misaligned)](Lane lane, Vec<const float> in, Vec<float> own) {
+      own_.tied_here().name, SEEKSIM_SITE, memory_cost(3 * sums.n, 1.0 / 3),
+      [embeds = own_.embeds(), off = plan_.bug.is(Bug::tied_misaligned)](Lane lane, Vec<const float> in,
+                                                                         Vec<float> own) {
         if (off && in.n > 1) in = {in.data + 1, --own.n};
         if (embeds)
           kernels::tree_add(lane, own, in, own);
@@ -158,7 +189,6 @@ Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, I
           kernels::tree_add(lane, in, own, own);
       },
       reads(theirs), sums);
-  return op;
 }
 
 // ---- whole parameters

@@ -39,7 +39,13 @@ class Replica {
   // sums: this rank's reduced gradients of elements [first, first + sums.n) of the parameter, as the data axis of this
   // rank's stage cuts it into `shards` (of every member; all of it where nothing is cut). Afterwards they are
   // root(embedding use) + root(head use). Enqueued on `launch`'s queue.
-  Op add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, Index first);
+  // home: where the sums are in the host's memory, what copies and what adds there.
+  struct AtHome {
+    Launcher& copies;
+    Launcher& host;
+    Space space;
+  };
+  Op add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, Index first, const AtHome* home = nullptr);
 
   // ---- whole parameters. values: of parameter number `p`, with this rank's part in its place; afterwards all of it.
   Op gather_whole(Queue& queue, std::int64_t step, const ParameterInfo& whole, AnyVec values);
@@ -51,6 +57,9 @@ class Replica {
   };
   const Parameters& of_stage(int stage) const { return *stages_[std::size_t(stage)]; }
   int stage_of(std::uint32_t number) const;  // the first that has it
+  Op exchange_tied(Launcher& launch, std::int64_t step, VecView<float> sums, VecView<float> theirs, Index first);
+  void add_uses(Launcher& launch, VecView<float> theirs, VecView<float> sums) const;
+  VecView<float> room_for(BufferPtr& buffer, Index n, Space space, const char* name);
 
   Rank& rank_;
   const TrainPlan& plan_;
@@ -58,7 +67,9 @@ class Replica {
   std::vector<std::unique_ptr<const Parameters>> stages_;  // of way 0
   std::vector<Part> parts_;
   BufferPtr norms_;  // of all members' parts, each followed by its loss
-  BufferPtr other_;  // the other stage's sums of a shared parameter
+  BufferPtr other_;  // the other stage's sums of a shared parameter,
+  // and, where those here are in the host's memory: what is sent, and what came.
+  BufferPtr sent_, arrived_;
 
   std::optional<Communicator> comm_, tied_;
   GridPlace place_;

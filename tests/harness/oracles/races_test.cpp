@@ -112,6 +112,8 @@ const Row kRows[] = {
     {Edge::gradient_received, kZero1, "[]", kRedo, false, 2},
     {Edge::gradient_made, kZero1, "[]", kRedo, false, 2},
     {Edge::tied_received, R"({ "stage": 0 })", "[]", kRedo, false, 2},
+    {Edge::tied_at_home, kHost, "[]", kRedo, false, 2},
+    {Edge::tied_on_device, kHost, "[]", kRedo, false, 2},
     {Edge::replica_norms_measured, kZero1, "[]", kRedo, false, 2},
     {Edge::replica_norms_gathered, kZero1, "[]", kRedo, false, 2},
     {Edge::tensor_part_made, kZero1, "[]", kRedo, false, 1, 2},

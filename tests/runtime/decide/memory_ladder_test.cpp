@@ -56,6 +56,34 @@ TEST(MemoryLadder, StateStaysWhereItIsOnceSomethingIsCommitted) {
             (std::vector<std::string>{"micro-batch 2 -> 1", "no checkpointing -> checkpointing every layer"}));
 }
 
+// Pieces of an interleaved pipeline go in groups of as many micro-batches as there are stages.
+TEST(MemoryLadder, KeepsToMicroBatchesThatTheScheduleCanRun) {
+  Layout layout;
+  layout.micro_batch = 3;
+  layout.parallel.pipeline = 2;
+  layout.parallel.virtual_stages = 2;
+  layout.parallel.schedule = PipelineSchedule::interleaved;
+  Definition definition;
+  definition.global_batch = 12;  // two replicas: 2 micro-batches of 3 samples each, 6 of 1
+  EXPECT_EQ(climb(layout, definition, kOfActivations, {true, false, 4}),
+            (std::vector<std::string>{"micro-batch 3 -> 1", "no checkpointing -> checkpointing every layer"}));
+  definition.global_batch = 18;  // 3 micro-batches now; 9 of one sample would leave one alone
+  layout.micro_batch = 2;
+  EXPECT_EQ(climb(layout, definition, kOfActivations, {true, false, 4}),
+            (std::vector<std::string>{"no checkpointing -> checkpointing every layer"}));
+  layout.parallel.schedule = PipelineSchedule::one_f_one_b;
+  layout.parallel.virtual_stages = 1;
+  EXPECT_EQ(climb(layout, definition, kOfActivations, {true, false, 4}),
+            (std::vector<std::string>{"micro-batch 2 -> 1", "no checkpointing -> checkpointing every layer"}));
+}
+
+TEST(MemoryLadder, ReplicasOfACutModelAreWhatShardsGoTo) {
+  Layout layout;
+  layout.parallel.pipeline = 4;
+  EXPECT_EQ(climb(layout, Definition{}, kOfState, {true, true, 4}), std::vector<std::string>{});  // one replica
+  EXPECT_EQ(climb(layout, Definition{}, kOfState, {true, true, 8}).front(), "stage 0 -> 1");
+}
+
 TEST(MemoryLadder, PinnedMemoryBecomesPageable) {
   Layout layout;
   layout.zero = zero_plan(3);
