@@ -19,8 +19,10 @@ struct Heads {
 template <class R>
 class Attention {
  public:
-  Attention(const Training& training, Store<R>& storing, std::int64_t step_number, std::int64_t sample_number)
-      : t(training), m(training.model), store(storing), step(step_number), sample(sample_number) {}
+  // begins (T): the first token of each token's document.
+  Attention(const Training& training, Store<R>& storing, std::int64_t step_number, std::int64_t sample_number,
+            const std::vector<int>& begins)
+      : t(training), m(training.model), store(storing), step(step_number), sample(sample_number), first(begins) {}
 
   int width() const { return (m.H + 2 * m.K) * m.D(); }
   std::size_t q_at(int i, int h, int d) const { return at(i, width(), h * m.D() + d); }
@@ -45,21 +47,21 @@ class Attention {
           a.att[at(i, m.H * m.D(), h * m.D() + d)] = store(value_at<R>(y, at(i, m.D(), d)));
     }
   }
-  // Of the keys up to token i. kept: with dropout.
+  // Of the keys of its document up to token i. kept: with dropout.
   void softmax(const Plain& scores, Heads<R>& a, Tensor<R>& kept, int l, int h, int i) {
     R* const p = kept.data() + at(i, m.T, 0);
     double most = -INFINITY;
-    for (int j = 0; j <= i; ++j) {
+    for (int j = first[std::size_t(i)]; j <= i; ++j) {
       p[j] = value_at<R>(scores, at(i, m.T, j)) * Scale();
       most = std::max(most, value_of(p[j]));
     }
     Sum<R> sum;
-    for (int j = 0; j <= i; ++j) {
+    for (int j = first[std::size_t(i)]; j <= i; ++j) {
       p[j] = exp_of(p[j] - R(most));  // the same probabilities for any `most`
       sum.add(p[j]);
     }
     const R all = sum.value();
-    for (int j = 0; j <= i; ++j) {
+    for (int j = first[std::size_t(i)]; j <= i; ++j) {
       p[j] = p[j] / all;
       a.probs[prob_at(h, i, j)] = m.fused_attention ? p[j] : store(p[j]);
       if (m.drop_attention > 0) p[j] = p[j] * R(keep(l, h, i, j));
@@ -94,7 +96,7 @@ class Attention {
     const R* const p = a.probs.data() + prob_at(h, i, 0);
     R* const ds = dscores.data() + at(i, m.T, 0);
     Sum<R> dots;
-    for (int j = 0; j <= i; ++j) {
+    for (int j = first[std::size_t(i)]; j <= i; ++j) {
       ds[j] = value_at<R>(of_probs, at(i, m.T, j));
       kept[at(i, m.T, j)] = p[j];
       if (m.drop_attention > 0) {
@@ -110,14 +112,14 @@ class Attention {
       dots.add(datt[out], a.att[out]);
     }
     const R dot = dots.value();
-    for (int j = 0; j <= i; ++j) ds[j] = p[j] * (ds[j] - dot) * Scale();
+    for (int j = first[std::size_t(i)]; j <= i; ++j) ds[j] = p[j] * (ds[j] - dot) * Scale();
   }
   // Queries and keys are turned by angles that grow with the position; gradients are turned back.
   void rotate(Tensor<R>& qkv, double direction) {
     const int half = m.D() / 2;
     for (int i = 0; i < m.T; ++i) {
       for (int d = 0; d < half; ++d) {
-        const double angle = i * std::pow(m.rope_theta, -2.0 * d / m.D());
+        const double angle = (i - first[std::size_t(i)]) * std::pow(m.rope_theta, -2.0 * d / m.D());
         const R cos = rounded_angle(std::cos(angle)), sin = rounded_angle(direction * std::sin(angle));
         for (int h = 0; h < m.H + m.K; ++h) {
           R& a = qkv[at(i, width(), h * m.D() + d)];
@@ -153,6 +155,7 @@ class Attention {
   const Model& m;
   Store<R>& store;
   std::int64_t step, sample;
+  const std::vector<int>& first;
 };
 
 }  // namespace seeksim::reference

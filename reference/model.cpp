@@ -24,6 +24,7 @@ class Sample {
   // tokens (T + 1). Returns the sum of the tokens' losses.
   R run(const std::int32_t* tokens, std::int64_t step_number, std::int64_t number, double loss_factor) {
     step = step_number, sample = number;
+    find_documents(tokens);
     forward(tokens);
     R loss = head(tokens + 1, loss_factor);
     for (int l = 0; m.E > 0 && l < m.L; ++l) {
@@ -76,6 +77,17 @@ class Sample {
     for (std::size_t i = 0; i < std::size_t(m.T * cols); ++i)
       x[i] = store(x[i] * R(dropout_factor(t, rate, site, l, step, sample, i)));
   }
+  // ---- documents, and the tokens that are learned
+  void find_documents(const std::int32_t* tokens) {
+    first.assign(std::size_t(m.T), 0);
+    learned.assign(std::size_t(m.T), true);
+    const std::int64_t most = learned_tokens(t, step);
+    for (int i = 0; i < m.T; ++i) {
+      const bool ends = tokens[i] == t.data.separator;
+      if (i + 1 < m.T) first[std::size_t(i + 1)] = ends ? i + 1 : first[std::size_t(i)];
+      learned[std::size_t(i)] = i < most && !ends;
+    }
+  }
   // ---- the passes
   void forward(const std::int32_t* tokens) {
     const double *const words = weight(Part::tokens), *const places = weight(Part::positions);
@@ -83,7 +95,7 @@ class Sample {
     for (int i = 0; i < m.T; ++i) {
       for (int c = 0; c < m.C; ++c) {
         const R word(words[at(tokens[i], m.C, c)]);
-        x[at(i, m.C, c)] = store(places != nullptr ? word + R(places[at(i, m.C, c)]) : word);
+        x[at(i, m.C, c)] = store(places != nullptr ? word + R(places[at(i - first[std::size_t(i)], m.C, c)]) : word);
       }
     }
     drop(x, m.drop_embedding, Site::embedding, 0, m.C);
@@ -94,7 +106,7 @@ class Sample {
   void layer_forward(Layer& a, int l) {
     const int A = m.H * m.D();
     a.norm1.forward(m, store, x, weight(Part::norm1, l), weight(Part::norm1_bias, l));
-    Attention<R> attention(t, store, step, sample);
+    Attention<R> attention(t, store, step, sample, first);
     a.heads.qkv = project(a, l);
     if (m.llama) attention.rotate(a.heads.qkv, 1);
     attention.attend(a.heads, l);
@@ -155,8 +167,12 @@ class Sample {
         sum.add(row[n]);
       }
       const R all = sum.value();
-      losses.add(log_of(all) + R(most) - target);
+      if (learned[std::size_t(i)]) losses.add(log_of(all) + R(most) - target);
       for (int n = 0; n < m.V; ++n) {
+        if (!learned[std::size_t(i)]) {
+          row[n] = R{};
+          continue;
+        }
         const R p = row[n] / all;
         row[n] = store((n == targets[i] ? p - R(1.0) : p) * R(loss_factor));
       }
@@ -176,7 +192,7 @@ class Sample {
     for (int i = 0; i < m.T; ++i) {
       for (int c = 0; c < m.C; ++c) {
         if (dwords != nullptr) (*dwords)[at(tokens[i], m.C, c)].add(dx[at(i, m.C, c)]);
-        if (dplaces != nullptr) (*dplaces)[at(i, m.C, c)].add(dx[at(i, m.C, c)]);
+        if (dplaces != nullptr) (*dplaces)[at(i - first[std::size_t(i)], m.C, c)].add(dx[at(i, m.C, c)]);
       }
     }
   }
@@ -195,7 +211,7 @@ class Sample {
         linear_backward<R>(m.T, a.heads.att, branch, matrix(Part::attention_out, l, m.H * m.D(), m.C),
                            gradient(Part::attention_out, l), m.llama ? nullptr : gradient(Part::attention_out_bias, l));
     store.all(datt);
-    Attention<R> attention(t, store, step, sample);
+    Attention<R> attention(t, store, step, sample, first);
     Tensor<R> dqkv = attention.attend_backward(a.heads, l, datt);
     if (m.llama) attention.rotate(dqkv, -1);
     d = project_backward(a, l, dqkv);
@@ -248,12 +264,23 @@ class Sample {
   std::vector<Sums<R>>& gradients;
   Store<R>& store;
   std::int64_t step = 0, sample = 0;
-  double factor = 1;  // of the loss
-  Tensor<R> x;        // (T, C)  residual stream
+  std::vector<int> first;     // (T)  the first token of its document
+  std::vector<bool> learned;  // (T)  it has a loss
+  double factor = 1;          // of the loss
+  Tensor<R> x;                // (T, C)  residual stream
   std::vector<Layer> layers;
   Norm<R> last;
   Tensor<R> dlogits;  // (T, V)
 };
+
+std::int64_t tokens_with_loss(const Training& t, const std::vector<std::int32_t>& tokens, std::int64_t step) {
+  const std::int64_t most = learned_tokens(t, step);
+  std::int64_t all = 0;
+  for (int b = 0; b < t.batch; ++b)
+    for (std::int64_t i = 0; i < most; ++i)
+      all += tokens[std::size_t(b) * std::size_t(t.model.T + 1) + std::size_t(i)] != t.data.separator ? 1 : 0;
+  return all;
+}
 
 }  // namespace
 
@@ -269,7 +296,8 @@ StepValues<R> losses_and_gradients(const Training& t, const std::vector<Paramete
     if (!parameters[i].frozen) sums[i].resize(parameters[i].size());
   }
   // One over the step's tokens, as a power of two at the loss and the rest at the root (R2).
-  const double all = double(t.batch) * t.model.T, power = std::exp2(std::ceil(std::log2(all)));
+  const double all = double(std::max<std::int64_t>(1, tokens_with_loss(t, tokens, step))),
+               power = std::exp2(std::ceil(std::log2(all)));
   const double at_root = double(static_cast<float>(power / all));
   Sum<R> losses;
   Store<R> store(t.compute);

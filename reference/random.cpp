@@ -1,5 +1,6 @@
 #include "reference/random.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace seeksim::reference {
@@ -22,12 +23,34 @@ void draw_tokens(const Training& t, std::int64_t g, std::uint32_t stream, std::i
   }
 }
 
-void draw_sample(const Training& t, std::int64_t g, std::int32_t* out) {
+// One of n numbers for each of n, by eight rounds over the two halves of a number's bits; numbers beyond go on.
+std::int64_t shuffled(const Sampler& s, std::int64_t epoch, std::int64_t index) {
+  unsigned bits = 1;
+  while (std::int64_t(1) << (2 * bits) < s.samples) ++bits;
+  const std::int64_t halves = std::int64_t(1) << bits;
+  std::int64_t number = index;
+  do {
+    std::int64_t a = number / halves, b = number % halves;
+    for (std::uint32_t round = 0; round < 8; ++round) {
+      const auto words =
+          philox({std::uint32_t(b), std::uint32_t(epoch), 0xdada1000U + round, std::uint32_t(epoch >> 32)}, s.seed);
+      const std::int64_t c = a ^ (std::int64_t(words[0]) % halves);
+      a = b, b = c;
+    }
+    number = a * halves + b;
+  } while (number >= s.samples);
+  return number;
+}
+
+void draw_sample(const Training& t, std::int64_t place, std::int32_t* out) {
   const int T = t.model.T;
+  const std::int64_t g = row_of(t, place);
   const auto low = static_cast<std::uint32_t>(g), high = static_cast<std::uint32_t>(g >> 32);
   if (!t.data.tokens.empty()) {
     const std::int64_t rows = std::int64_t(t.data.tokens.size()) / (T + 1);
     for (int i = 0; i <= T; ++i) out[i] = t.data.tokens[std::size_t(g % rows * (T + 1) + i)];
+  } else if (!t.data.text.empty() && t.data.sampler.on) {
+    for (int i = 0; i <= T; ++i) out[i] = static_cast<unsigned char>(t.data.text[std::size_t(g * T + i)]);
   } else if (!t.data.text.empty()) {
     const auto words = philox({0, low, kOffsets, high}, t.seed);
     const std::uint64_t at = below(t.data.text.size() - std::uint64_t(T), words[0], words[1]);
@@ -66,6 +89,31 @@ double standard_normal(std::uint64_t seed, std::uint32_t stream, std::uint64_t e
   const std::uint64_t block = element / 4;
   const auto words = philox({std::uint32_t(block), std::uint32_t(block >> 32), stream, kStart}, seed);
   return normal_quantile((double(words[element % 4] >> 8) + 0.5) * 0x1p-24);
+}
+
+std::int64_t row_of(const Training& t, std::int64_t g) {
+  const Sampler& s = t.data.sampler;
+  if (!s.on) return g;
+  const std::int64_t used = s.drop_last ? s.samples / t.batch * t.batch : s.samples;
+  return s.shuffled ? shuffled(s, g / used, g % used) : g % used;
+}
+
+std::int64_t learned_tokens(const Training& t, std::int64_t step) {
+  const Curriculum& c = t.curriculum;
+  if (!c.on) return t.model.T;
+  const std::int64_t number = step + 1;
+  if (c.discrete) {
+    for (std::size_t i = 0; i < c.max_steps.size(); ++i)
+      if (number <= c.max_steps[i]) return c.difficulties[i];
+    return c.difficulties.back();
+  }
+  const double grown = std::pow(double(number) / double(c.total), 1 / c.root) * double(c.most - c.least);
+  const double nearly = c.root == 1 || c.root == 2 ? 0 : 1e-9;  // other roots end in bits of a library
+  auto tokens = static_cast<std::int64_t>(std::floor(grown + double(c.least) + nearly));
+  tokens -= tokens % c.each;
+  std::int64_t first = c.each;
+  while (first < c.least) first += c.each;
+  return std::min(std::max(tokens, first), c.most);
 }
 
 std::vector<std::int32_t> tokens_of_step(const Training& t, std::int64_t step) {

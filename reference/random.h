@@ -19,6 +19,11 @@ double normal_quantile(double p);
 // Element `element` of parameter number `stream`, before it is multiplied by the standard deviation.
 double standard_normal(std::uint64_t seed, std::uint32_t stream, std::uint64_t element);
 
+// The sample of the data set at place `g` of the training; g where there is no set.
+std::int64_t row_of(const Training& t, std::int64_t g);
+// Tokens of each sample that step `step` learns, counted from 0; T without a curriculum.
+std::int64_t learned_tokens(const Training& t, std::int64_t step);
+
 // The tokens of a step's batch (batch, T + 1).
 std::vector<std::int32_t> tokens_of_step(const Training& t, std::int64_t step);
 

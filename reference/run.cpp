@@ -49,7 +49,7 @@ class Run {
   void evaluate(FreeRun& told) const {
     Training still = t;
     still.model.drop_embedding = still.model.drop_attention = still.model.drop_residual = 0;
-    still.batch = t.held_out.samples;
+    still.batch = t.held_out.samples, still.curriculum = {};
     const auto values = losses_and_gradients<Noisy>(still, parameters, weights, held_out_tokens(t), t.steps, 1);
     told.held_out = values.loss.v;
     told.held_out_bound = deviations(t.compute) * std::sqrt(values.loss.s);

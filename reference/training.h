@@ -32,9 +32,26 @@ struct Model {
   int G() const { return H / K; }
 };
 
+// The order of a set of samples.
+struct Sampler {
+  bool on = false, shuffled = false, drop_last = false;
+  std::uint64_t seed = 0;
+  std::int64_t samples = 0;
+};
+
 struct Data {
   std::string text;                  // bytes are tokens; or
   std::vector<std::int32_t> tokens;  // samples of T + 1 tokens, over and over; neither: drawn
+  Sampler sampler;
+  std::int32_t separator = -1;  // ends a document; -1: a sample is one
+};
+
+// Tokens of a sample that a step learns, by DeepSpeed's schedules.
+struct Curriculum {
+  bool on = false, discrete = false;
+  std::int64_t least = 0, most = 0, total = 1, each = 1;
+  double root = 1;
+  std::vector<std::int64_t> difficulties, max_steps;
 };
 
 // Samples that no step trains on.
@@ -84,6 +101,7 @@ struct Training {
   std::uint64_t seed = 1;
   Model model;
   Data data;
+  Curriculum curriculum;
   Optimizer optimizer;
   Schedule schedule;
   Type compute = Type::f32, gradients = Type::f32;

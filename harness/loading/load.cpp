@@ -26,6 +26,7 @@
 #include "harness/loading/features/experts.h"
 #include "harness/loading/features/hugging_face.h"
 #include "harness/loading/features/quirks.h"
+#include "harness/loading/features/samples.h"
 #include "harness/loading/features/shard_groups.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/numerics.h"
@@ -215,6 +216,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_precision(top.child("deepspeed"), top, scenario);
   read_checkpointing(top, scenario);
   check_given_batch(top.child("data"), scenario);
+  read_sampler(top, scenario);
   read_evaluation(top, scenario);
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
@@ -232,6 +234,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
   read_compression(top, scenario);
+  read_lessons(top, scenario);
   settle_steady(top, scenario);
   check_parallel(top, scenario);
   check_experts(top, scenario);

@@ -10,6 +10,7 @@
 #include "harness/input/files.h"
 #include "harness/loading/extensions.h"
 #include "harness/loading/features/experts.h"
+#include "harness/loading/features/samples.h"
 #include "harness/loading/features/weights_file.h"
 #include "harness/scenario/variants.h"
 #include "harness/scenario/written.h"
@@ -277,6 +278,20 @@ const Keys<Scenario>& data_keys() {
        "Tokens drawn from training_seed instead of a text."},
       {"held_out_bytes", of_data(&runtime::DataPlan::held_out_bytes).unless_standard(), integer(0, 1'000'000'000),
        kBits, "So many bytes at the end of the text are read by no step, but by evaluations."},
+      {"sampler",
+       inside(sampler_keys(), &Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::data,
+              &runtime::DataPlan::sampler)
+           .read_by_hand()
+           .when(has_sampler),
+       sampler_keys().shape(), kBits,
+       "The data are a set of samples, each of which is used once an epoch. Unset: stretches of a text are drawn with "
+       "replacement, given batches are used in order and over again."},
+      {"packing",
+       inside(packing_keys(), &Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::data,
+              &runtime::DataPlan::packing)
+           .read_by_hand()
+           .when(has_packing),
+       packing_keys().shape(), kBits, "A sample holds several documents, which do not see each other."},
       {"batches", by_hand, text().length(1), kBits,
        "Train on exactly these samples, in order: a safetensors file with \"tokens\", int32, (steps, batch, context + "
        "1), as --save-batches writes it."},

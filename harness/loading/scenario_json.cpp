@@ -12,6 +12,7 @@
 #include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
 #include "harness/loading/features/evaluation.h"
+#include "harness/loading/features/samples.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
 #include "harness/loading/schedule.h"
@@ -67,6 +68,14 @@ bool compresses(const Scenario& s) { return s.train.definition.compression.on();
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
 Json bug_of(const Scenario& scenario) { return runtime::text(scenario.train.bug); }
+
+Json data_of(const Scenario& scenario) {
+  Json data = data_json(scenario);
+  const runtime::DataPlan& plan = scenario.train.definition.data;
+  if (has_sampler(scenario)) data["sampler"] = sampler_keys().written(plan.sampler);
+  if (has_packing(scenario)) data["packing"] = packing_keys().written(plan.packing);
+  return data;
+}
 
 Json faults_of(const Scenario& scenario) {
   Json list = Json::array();
@@ -166,7 +175,7 @@ const Keys<Scenario>& scenario_keys() {
        "Decides initial weights, sample order and dropout."},
       {"model", section(model_keys()), either(model_keys().shape(), text()).required(), kBits,
        "The model to train: sizes, or Hugging Face's config.json, its path or that of its folder."},
-      {"data", written_as<Scenario>(data_json), data_keys().shape().required(), kBits,
+      {"data", written_as<Scenario>(data_of), data_keys().shape().required(), kBits,
        "What to train on: a text, synthetic tokens, or given batches."},
       {"world", section(world_keys()), world_keys().shape().required(), kNoBit,
        "The machines. Never changes the weights."},
@@ -183,6 +192,13 @@ const Keys<Scenario>& scenario_keys() {
        "What gradients are rounded to on their way to the ranks that sum them (ZeRO 0 and 1)."},
       {"evaluation", section(evaluation_keys()).when(has_evaluation), evaluation_keys().shape(), kBits,
        "The loss of samples that no step trains on, between steps: without gradients and dropout."},
+      {"curriculum",
+       inside(curriculum_keys(), &Scenario::train, &TrainPlan::definition, &Definition::curriculum)
+           .read_by_hand()
+           .when(has_curriculum),
+       curriculum_keys().shape(), kBits,
+       "How many tokens of each sample a step learns from: few at first. Keys and formulas of DeepSpeed's "
+       "curriculum_learning by sequence length."},
       {"decay",
        in_words(kDecays, &Scenario::train, &TrainPlan::definition, &Definition::optimizer, &OptimizerPlan::decay_all),
        choice(words_of(kDecays)), kBits,

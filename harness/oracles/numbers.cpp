@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "harness/input/json_text.h"
+#include "harness/oracles/reference_training.h"
+#include "reference/random.h"
 #include "runtime/seams/time.h"
 
 namespace seeksim::harness {
@@ -291,6 +294,81 @@ Json evaluations_json(const RunRecord& run) {
                    {"loss", run.has_values ? number_or_word(double(one.loss)) : Json(nullptr)},
                    {"at_s", runtime::seconds(one.at_ns)}});
   return all;
+}
+
+// ---- samples of a set ----------------------------------------------------------------------------------------------
+
+// What an epoch should have used so far is known from the reference's own order, which is written anew from its
+// definition (docs/data.md); what it did use, from what the ranks told when they loaded it.
+namespace {
+
+// By sample of the data set: the steps that should have used it in an epoch, and those that did.
+struct Use {
+  std::vector<std::int64_t> due, made;
+};
+
+struct Epochs {
+  std::map<std::int64_t, std::map<std::int64_t, Use>> by_number;
+  std::int64_t places = 0;
+};
+
+Epochs look(const Evidence& e, const reference::Training& t) {
+  Epochs seen;
+  const reference::Sampler& s = t.data.sampler;
+  const std::int64_t used = s.drop_last ? s.samples / t.batch * t.batch : s.samples;
+  for (std::size_t i = 0; i < e.run.training.samples.size() && i < e.run.steps.size(); ++i) {
+    const UsedSamples& told = e.run.training.samples[i];
+    if (told.rows.empty()) continue;  // of an earlier run of the program
+    const std::int64_t begin = e.run.steps[i].data_position - t.batch;
+    for (int place = 0; place < t.batch; ++place, ++seen.places) {
+      std::map<std::int64_t, Use>& epoch = seen.by_number[(begin + place) / used];
+      epoch[reference::row_of(t, begin + place)].due.push_back(std::int64_t(i));
+      const std::int64_t row = std::size_t(place) < told.rows.size() ? told.rows[std::size_t(place)] : -1;
+      if (row >= 0) epoch[row].made.push_back(std::int64_t(i));
+    }
+  }
+  return seen;
+}
+
+// Empty: each was used when it was due.
+std::string wrong_use(std::int64_t epoch, std::int64_t row, const Use& use) {
+  if (use.made.size() > 1)
+    return fmt::format("sample {} is used {} times in epoch {}: in steps {} and {}", row, use.made.size(), epoch,
+                       use.made[0], use.made[1]);
+  if (use.due.empty())
+    return fmt::format("sample {} is used in step {}, and is not due in epoch {} yet", row, use.made[0], epoch);
+  if (use.made.empty())
+    return fmt::format("sample {} is left out of epoch {}: it was due in step {}", row, epoch, use.due[0]);
+  if (use.made != use.due)
+    return fmt::format("sample {} of epoch {} is used in step {}, and was due in step {}", row, epoch, use.made[0],
+                       use.due[0]);
+  return "";
+}
+
+}  // namespace
+
+Finding samples_once(const Evidence& e, const std::string&) {
+  const runtime::Definition& d = e.scenario.train.definition;
+  if (!d.data.sampler.on()) return blind("the data are no set of samples: there is no data.sampler");
+  if (!e.run.training.samples_disagree.empty()) return bad(e.run.training.samples_disagree);
+  const reference::Training t = reference_training(d);
+  const Epochs seen = look(e, t);
+  if (seen.places == 0) return blind("no step is known to have used samples");
+  std::string first;
+  for (const auto& [epoch, rows] : seen.by_number) {
+    for (const auto& [row, use] : rows) {
+      const std::string wrong = wrong_use(epoch, row, use);
+      if (use.made.size() > 1) return bad(wrong);
+      if (first.empty()) first = wrong;
+    }
+  }
+  if (!first.empty()) return bad(first);
+  return good(fmt::format("{} samples in {} epoch{} of {}, each when it was due", seen.places, seen.by_number.size(),
+                          seen.by_number.size() == 1 ? "" : "s", t.data.sampler.samples));
+}
+
+bool samples_to_judge(const Evidence& e) {
+  return e.scenario.train.definition.data.sampler.on() && !e.run.training.samples.empty() && !e.run.steps.empty();
 }
 
 }  // namespace seeksim::harness

@@ -1,5 +1,5 @@
 // The checks about what numbers do: which steps were skipped, how the loss scale moved, where a value that is not
-// finite was born, what rounding loses, where the loss leaps. Rows of check_table.cpp.
+// finite was born, what rounding loses, where the loss leaps; and which samples they come from. Rows of check_table.cpp.
 #pragma once
 
 #include <string>
@@ -16,6 +16,8 @@ Finding stagnates(const Evidence& evidence, const std::string& share);
 Finding tracks_fp32(const Evidence& evidence, const std::string& tolerance);
 Finding evaluations(const Evidence& evidence, const std::string& argument);
 bool evaluations_to_judge(const Evidence& evidence);  // unasked
+Finding samples_once(const Evidence& evidence, const std::string& argument);
+bool samples_to_judge(const Evidence& evidence);  // unasked
 Finding spikes(const Evidence& evidence, const std::string& steps);
 
 // Whether these steps are those that are wanted, which `what` says.

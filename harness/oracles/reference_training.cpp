@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/layout/parameters.h"
+#include "runtime/model/sampler.h"
 
 namespace seeksim::harness {
 namespace {
@@ -81,6 +82,9 @@ std::string not_in_reference(const runtime::Definition& d) {
     return "the reference knows GPT-2 and Llama, not " + d.model.family;
   if (d.model.experts.on() && d.precision.compute != runtime::ElementType::f32)
     return "the reference knows experts in fp32 only: in 16 bits rounding decides where tokens go";
+  if (d.data.packing.on() && d.precision.compute != runtime::ElementType::f32)
+    return "the reference knows packed documents in fp32 only: in 16 bits equal documents round alike, and its bounds "
+           "take roundings for independent";
   if (d.model.logit_scale) return "the reference knows no scale on the logits";
   if (d.compression.on()) return "the reference knows no compression of gradients";
   if (d.quirks.any()) return "the reference knows no quirks of other frameworks";
@@ -95,6 +99,22 @@ reference::Training reference_training(const runtime::Definition& d) {
   const std::size_t trained_on =
       d.data.bytes.size() - std::min(d.data.bytes.size(), std::size_t(d.data.held_out_bytes));
   if (!d.data.synthetic) t.data.text = d.data.bytes.substr(0, trained_on);
+  t.data.separator = d.data.packing.separator;
+  if (const runtime::SamplerPlan& s = d.data.sampler; s.on())
+    t.data.sampler = {true, s.order == runtime::SampleOrder::shuffled, s.drop_last,
+                      s.seed >= 0 ? std::uint64_t(s.seed) : d.training_seed, runtime::samples_of_data(d)};
+  if (const runtime::CurriculumPlan& c = d.curriculum; c.on()) {
+    using Schedule = runtime::CurriculumSchedule;
+    t.curriculum = {true,
+                    c.schedule == Schedule::fixed_discrete,
+                    c.min_difficulty,
+                    c.max_difficulty,
+                    c.total_step,
+                    c.difficulty_step,
+                    c.schedule == Schedule::fixed_root ? c.root_degree : 1,
+                    c.difficulties,
+                    c.max_steps};
+  }
   t.held_out.samples = d.evaluation.samples;
   if (!d.data.synthetic && d.evaluation.on()) t.held_out.text = d.data.bytes.substr(trained_on);
   const runtime::OptimizerPlan& o = d.optimizer;

@@ -22,6 +22,7 @@ enum class NoteTaker::Kind : std::uint8_t {
   rerun,
   compressed,
   evaluated,
+  samples,
   stagnation,
   replica,
   shards,
@@ -55,6 +56,7 @@ void NoteTaker::layout(int, const runtime::Layout& layout) { note(Kind::layout, 
 void NoteTaker::rerun(int, const runtime::RerunRecord& told) { note(Kind::rerun, told); }
 void NoteTaker::evaluated(int, const runtime::EvaluationRecord& told) { note(Kind::evaluated, told); }
 void NoteTaker::compressed(int, const runtime::CompressionRecord& told) { note(Kind::compressed, told); }
+void NoteTaker::samples(int, const runtime::SamplesRecord& told) { note(Kind::samples, told); }
 void NoteTaker::replica(int, const runtime::ReplicaRecord& record) { note(Kind::replica, record); }
 void NoteTaker::shards(int, const runtime::ShardRecord& record) { note(Kind::shards, record); }
 void NoteTaker::pipeline(int, const runtime::PipelineRecord& record) { note(Kind::pipeline, record); }
@@ -105,6 +107,12 @@ runtime::CompressionRecord within(const NoteTaker::Bounds& bounds, runtime::Comp
 }
 runtime::EvaluationRecord within(const NoteTaker::Bounds& bounds, runtime::EvaluationRecord told) {
   expect_step(bounds, told.steps);
+  return told;
+}
+runtime::SamplesRecord within(const NoteTaker::Bounds& bounds, runtime::SamplesRecord told) {
+  expect_step(bounds, told.step);
+  constexpr runtime::Index kBatchMax = 1'000'000'000;
+  if (told.first < 0 || told.first > kBatchMax) throw runtime::Malformed("a place that no batch has");
   return told;
 }
 runtime::ReplicaRecord within(const NoteTaker::Bounds& bounds, runtime::ReplicaRecord told) {
@@ -168,6 +176,8 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
       return to.compressed(rank, within(bounds, read<runtime::CompressionRecord>(body)));
     case Kind::evaluated:
       return to.evaluated(rank, within(bounds, read<runtime::EvaluationRecord>(body)));
+    case Kind::samples:
+      return to.samples(rank, within(bounds, read<runtime::SamplesRecord>(body)));
     case Kind::stagnation: {
       std::int64_t step = 0;
       kernels::Stagnation counts;

@@ -39,6 +39,7 @@ class NoteTaker final : public runtime::Observer {
   bool wants_gradients(int rank, std::int64_t step) override;
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
   void rerun(int rank, const runtime::RerunRecord& told) override;
+  void samples(int rank, const runtime::SamplesRecord& told) override;
   void evaluated(int rank, const runtime::EvaluationRecord& told) override;
   void compressed(int rank, const runtime::CompressionRecord& told) override;
   void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;

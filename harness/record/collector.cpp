@@ -187,6 +187,27 @@ void Collector::evaluated(int rank, const runtime::EvaluationRecord& told) {
                            told.loss, at->loss);
 }
 
+// A step that is made again, also after going back, is another world's: the samples of the last one count.
+void Collector::samples(int rank, const runtime::SamplesRecord& told) {
+  std::vector<UsedSamples>& all = record_.training.samples;
+  if (all.size() <= std::size_t(told.step)) all.resize(std::size_t(told.step) + 1);
+  UsedSamples& used = all[std::size_t(told.step)];
+  const std::uint32_t epoch = told.epoch + epochs_before_;
+  epochs_seen_ = std::max(epochs_seen_, epoch);
+  if (used.epoch > epoch) return;
+  if (used.epoch < epoch) used = {epoch, {}};
+  const std::size_t first = std::size_t(told.first), end = first + told.rows.size();
+  if (used.rows.size() < end) used.rows.resize(end, -1);
+  for (std::size_t i = first; i < end; ++i) {
+    std::int64_t& row = used.rows[i];
+    std::string& disagree = record_.training.samples_disagree;
+    if (row >= 0 && row != told.rows[i - first] && disagree.empty())
+      disagree = fmt::format("step {}: rank {} takes sample {} for place {} of the batch, and another rank sample {}",
+                             told.step, rank, told.rows[i - first], i, row);
+    row = told.rows[i - first];
+  }
+}
+
 void Collector::compressed(int rank, const runtime::CompressionRecord& told) {
   RunRecord::Numbers::Compressed& all = record_.numbers.compressed;
   if (told.unconserved > 0 && all.unconserved == 0) all.rank = rank, all.step = told.step;

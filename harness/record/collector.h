@@ -50,6 +50,7 @@ class Collector : public runtime::Observer {
   void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log, std::uint64_t left_out) override;
   void rerun(int rank, const runtime::RerunRecord& told) override;
   void evaluated(int rank, const runtime::EvaluationRecord& told) override;
+  void samples(int rank, const runtime::SamplesRecord& told) override;
   void compressed(int rank, const runtime::CompressionRecord& told) override;
   void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;

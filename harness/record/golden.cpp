@@ -84,6 +84,17 @@ Json experts_fields(const runtime::ExpertsPlan& x) {
           {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
 }
 
+// What is there only where it is used: keys of other trainings stay as they are.
+void add_samples(Json& fields, const runtime::Definition& d) {
+  if (const runtime::SamplerPlan& s = d.data.sampler; s.on())
+    fields["sampler"] = {{"order", int(s.order)}, {"seed", s.seed}, {"samples", s.samples}, {"drop_last", s.drop_last}};
+  if (d.data.packing.on()) fields["packing"] = d.data.packing.separator;
+  if (const runtime::CurriculumPlan& c = d.curriculum; c.on())
+    fields["curriculum"] = {{"schedule", int(c.schedule)},    {"min", c.min_difficulty},   {"max", c.max_difficulty},
+                            {"total", c.total_step},          {"each", c.difficulty_step}, {"root", c.root_degree},
+                            {"difficulties", c.difficulties}, {"max_steps", c.max_steps}};
+}
+
 }  // namespace
 
 std::string hex(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
@@ -131,6 +142,7 @@ Json key_fields(const runtime::Definition& d) {
                                 {"warmup_min_ratio", s.warmup_min_ratio},
                                 {"cos_min_ratio", s.cos_min_ratio}});
   }
+  add_samples(fields, d);
   if (d.data.held_out_bytes > 0) fields["held_out_bytes"] = d.data.held_out_bytes;
   if (d.evaluation.on())
     fields["evaluation"] = {{"every_steps", d.evaluation.every_steps}, {"samples", d.evaluation.samples}};

@@ -76,6 +76,12 @@ struct TrueShards {
   runtime::ShardRecord told;
 };
 
+// The samples of the data set that a step used, by their places in its batch; -1: nobody told.
+struct UsedSamples {
+  std::uint32_t epoch = 0;  // of the world that made the step
+  std::vector<std::int64_t> rows;
+};
+
 struct Event {
   TimeNs at_ns = 0;
   int rank = -1;
@@ -203,6 +209,8 @@ struct RunRecord {
     std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
     // Losses of held-out samples, by steps; as the first rank to have one told it.
     std::vector<runtime::EvaluationRecord> evaluations;
+    std::vector<UsedSamples> samples;  // by step, where the data are a set of samples
+    std::string samples_disagree;      // the first place that two ranks filled with different samples
     std::string evaluations_disagree;  // the first that was another one on another rank, or when it was made again
   } training;
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ostream>
 
 #include "harness/search/shrink.h"
@@ -248,6 +249,43 @@ void draw_evaluation(Json& s) {
   if (s["data"].contains("text")) s["data"]["held_out_bytes"] = s["model"]["context"].get<int>() + between(1, 500);
 }
 
+// A set of samples that a few steps go through more than once, or do not come to the end of.
+void draw_sampler(Json& s) {
+  Json& sampler = s["data"]["sampler"];
+  const int batch = s["deepspeed"].value("train_batch_size", 1);
+  sampler = {{"order", any_of<std::string>({"sequential", "shuffled"})}, {"samples", batch + between(0, 2 * batch)}};
+  if (sampler["order"] == "shuffled" && one_in(2)) sampler["seed"] = between(0, 1000);
+  if (one_in(2)) sampler["drop_last"] = true;
+}
+
+void draw_curriculum(Json& s) {
+  const int context = s["model"]["context"], most = between(1, context);
+  s["curriculum"] = {{"min_difficulty", between(1, most)}, {"max_difficulty", most}, {"schedule_type", "fixed_root"}};
+  s["curriculum"]["schedule_config"] = {{"total_curriculum_step", between(1, 4)},
+                                        {"difficulty_step", between(1, 3)},
+                                        {"root_degree", any_of<int>({1, 2, 3})}};
+}
+
+// Documents of a few tokens: of a text, words. Attention drops nothing there.
+void draw_packing(Json& s) {
+  s["data"]["packing"] = {{"separator", s["data"].contains("text") ? 32 : 0}};
+  Json& dropout = s["model"]["dropout"];
+  if (dropout.is_number()) dropout = {{"embedding", dropout}, {"residual", dropout}};
+  if (dropout.is_object()) dropout["attention"] = 0;
+  if (dropout.is_null()) s["model"].erase("dropout");
+}
+
+// What counts samples by tags wants all of them alike.
+void draw_samples(Json& s, const Wanted& wanted) {
+  if (one_in(3)) draw_sampler(s);
+  const auto& checks = s["checks"];
+  const bool tags = std::find(checks.begin(), checks.end(), "conservation") != checks.end() ||
+                    wanted.check == "conservation" || !wanted.bug.empty();
+  if (tags || s["model"].contains("experts")) return;
+  if (one_in(3)) draw_curriculum(s);
+  if (one_in(3)) draw_packing(s);
+}
+
 void draw_restarts(Json& s, int ranks, int steps) {
   s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", between(1, 2)}, {"async", one_in(2)}};
   s["recovery"] = {{"policy", "stop"}, {"watchdog_s", 60}, {"restarts", 3}, {"restart_s", 10}};
@@ -340,6 +378,7 @@ Drawn draw(const Wanted& wanted) {
   if (wanted.compression) draw_compression(s);
   if (wanted.restarts) draw_restarts(s, ranks, steps);
   if (!wanted.corrupt && one_in(3)) draw_evaluation(s);
+  if (!wanted.corrupt) draw_samples(s, wanted);
   keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;

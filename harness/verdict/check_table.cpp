@@ -286,6 +286,12 @@ std::deque<CheckInfo> built_in_checks() {
        .unasked = evaluations_to_judge,
        .description = "each evaluation was made when it was due, and all ranks have the same held-out loss (made in "
                       "every run with \"evaluation\")"},
+      {.name = "samples_once",
+       .judge = samples_once,
+       .unasked = samples_to_judge,
+       .of_values = true,
+       .description = "each sample of the data set was used once in each epoch, in the step in which it was due (made "
+                      "in every run with data.sampler)"},
       {.name = "compression_conserves",
        .judge = compression_conserves,
        .unasked = [](const Evidence& e) { return e.run.has_values && e.run.numbers.compressed.elements > 0; },

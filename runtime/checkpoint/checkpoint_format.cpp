@@ -44,6 +44,8 @@ json scaler_json(const LossScalerState& s) {
           {"hysteresis", s.hysteresis}, {"growth_tracker", s.growth_tracker}, {"stopped", s.stopped}};
 }
 
+json sampler_json(const SamplerState& s) { return {{"seed", s.seed}, {"epoch", s.epoch}, {"index", s.index}}; }
+
 json skips_json(const SkipState& s) {
   return {{"steps", s.steps},
           {"skipped", s.skipped},
@@ -56,7 +58,8 @@ json skips_json(const SkipState& s) {
           {"nonfinite_max", s.nonfinite_max}};
 }
 
-// Changes that were undone are written where there are some: other manifests are as they were before there were any.
+// Changes that were undone, and where a sampler stands, are written where there are some: other manifests are as they
+// were before there were any.
 json state_json(const RunState& s) {
   json all = {{"contract_version", s.contract_version},
               {"definition", hex(s.definition)},
@@ -69,6 +72,7 @@ json state_json(const RunState& s) {
               {"dropped_batches", s.dropped_batches},
               {"epoch", s.epoch}};
   if (!s.undone_changes.empty()) all["undone_changes"] = s.undone_changes;
+  if (s.sampler != SamplerState{}) all["sampler"] = sampler_json(s.sampler);
   return all;
 }
 
@@ -149,12 +153,21 @@ SkipState read_skips(const Fields& f) {
   return s;
 }
 
+SamplerState read_sampler(const Fields& f) {
+  SamplerState s;
+  f.read("seed", s.seed);
+  f.read("epoch", s.epoch);
+  f.read("index", s.index);
+  return s;
+}
+
 RunState read_state(const Fields& f) {
   RunState s;
   f.read("contract_version", s.contract_version);
   s.definition = f.digest("definition");
   f.read("step", s.step);
   f.read("data_position", s.data_position);
+  if (f.has("sampler")) s.sampler = read_sampler(f.child("sampler"));
   f.read("training_seed", s.training_seed);
   f.read("optimizer_steps", s.optimizer_steps);
   s.scaler = read_scaler(f.child("scaler"));

@@ -85,6 +85,10 @@ Manifest CheckpointReader::manifest_of(const std::string& folder, std::int64_t s
   if (s.data_position != samples)
     refuse("its data position is " + std::to_string(s.data_position) + ", and its steps use " +
            std::to_string(samples) + " samples");
+  const Sampler sampler(d);
+  if (s.sampler != (sampler.on() ? sampler.at(samples) : SamplerState{}))
+    refuse("its sampler stands at sample " + std::to_string(s.sampler.index) + " of epoch " +
+           std::to_string(s.sampler.epoch) + ", which is not where its data position is");
   if (s.optimizer_steps < 0 || s.optimizer_steps > step + optimizer_start(d.quirks).steps || s.skips.steps > step)
     refuse("its numbers of steps do not go together");
   return manifest;

@@ -93,8 +93,13 @@ void fields(Archive& a, LossScalerState& s) {
 }
 
 template <class Archive>
+void fields(Archive& a, SamplerState& s) {
+  a(s.seed, s.epoch, s.index);
+}
+
+template <class Archive>
 void fields(Archive& a, RunState& s) {
-  a(s.contract_version, s.definition, s.step, s.data_position, s.training_seed, s.optimizer_steps, s.skips,
+  a(s.contract_version, s.definition, s.step, s.data_position, s.sampler, s.training_seed, s.optimizer_steps, s.skips,
     s.dropped_batches, s.undone_changes, s.scaler, s.epoch);
 }
 

@@ -9,6 +9,7 @@ namespace seeksim::runtime {
 
 Progress::Progress(const TrainPlan& plan)
     : plan_(plan),
+      sampler_(plan.definition),
       scaler_(scaler_plan(plan.definition.quirks, plan.definition.scaler)),
       dropped_batches_(plan.definition.drop_batches) {}
 
@@ -53,6 +54,7 @@ RunState Progress::state(std::int64_t optimizer_steps, std::uint32_t epoch) cons
   state.definition = definition_digest(plan_.definition, step_);
   state.step = step_;
   state.data_position = data_position();
+  if (sampler_.on()) state.sampler = sampler_.at(state.data_position);
   state.training_seed = plan_.definition.training_seed;
   state.optimizer_steps = optimizer_steps;
   state.scaler = scaler_.state();

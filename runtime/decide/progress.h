@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/decide/run_state.h"
+#include "runtime/model/sampler.h"
 #include "runtime/plan/plan.h"
 #include "runtime/rules/loss_scaler.h"
 
@@ -57,6 +58,7 @@ class Progress {
 
  private:
   const TrainPlan& plan_;
+  Sampler sampler_;
   std::int64_t step_ = 0;
   std::int64_t began_at_ = 0;
   LossScaler scaler_;

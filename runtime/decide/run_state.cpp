@@ -52,6 +52,15 @@ void mix_data(Mixer& mix, const DataPlan& data) {
   mix.all(data.synthetic, data.bytes, std::uint64_t(data.tokens.size()));
   for (const std::int32_t token : data.tokens) mix(std::uint64_t(token));
   if (data.held_out_bytes > 0) mix.all("held out", data.held_out_bytes);
+  if (const SamplerPlan& s = data.sampler; s.on()) mix.all("sampler", s.order, s.seed, s.samples, s.drop_last);
+  if (data.packing.on()) mix.all("packing", data.packing.separator);
+}
+
+void mix_curriculum(Mixer& mix, const CurriculumPlan& c) {
+  if (!c.on()) return;
+  mix.all("curriculum", c.schedule, c.min_difficulty, c.max_difficulty, c.total_step, c.difficulty_step, c.root_degree);
+  for (const std::int64_t tokens : c.difficulties) mix(std::uint64_t(tokens));
+  for (const std::int64_t step : c.max_steps) mix(std::uint64_t(step));
 }
 
 void mix_schedule(Mixer& mix, const OptimizerPlan& o, const SchedulerPlan& s) {
@@ -76,6 +85,7 @@ std::uint64_t definition_digest(const Definition& d, std::int64_t steps) {
   mix(d.training_seed);
   mix_model(mix, d.model);
   mix_data(mix, d.data);
+  mix_curriculum(mix, d.curriculum);
   mix_schedule(mix, d.optimizer, d.scheduler);
   mix_precision(mix, d.precision, d.scaler);
   if (const CompressionPlan& c = d.compression; c.on()) mix.all(c.method, c.groups, c.error_feedback, c.top);

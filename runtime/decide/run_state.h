@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/model/sampler.h"
 #include "runtime/plan/plan.h"
 
 namespace seeksim::runtime {
@@ -15,6 +16,7 @@ struct RunState {
   std::uint64_t definition = 0;       // digest of what decides the bits; another run's state is refused
   std::int64_t step = 0;              // steps that are committed
   std::int64_t data_position = 0;     // samples that are used up
+  SamplerState sampler;               // where the data set's order stands; zeros where there is none
   std::uint64_t training_seed = 0;
   std::int64_t optimizer_steps = 0;  // Adam's t, which the schedule follows too
   LossScalerState scaler;

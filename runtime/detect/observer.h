@@ -95,6 +95,14 @@ struct EvaluationRecord {
   TimeNs at_ns = 0;
 };
 
+// Which samples of the data set a micro-batch loads, where there is one.
+struct SamplesRecord {
+  std::int64_t step = 0;
+  std::uint32_t epoch = 0;         // of the world
+  Index first = 0;                 // place of the first one in the step's batch
+  std::vector<std::int64_t> rows;  // of the data set, place by place
+};
+
 // What became of the gradients that a rank compressed in a step.
 struct CompressionRecord {
   std::int64_t step = 0;
@@ -215,6 +223,8 @@ class Observer {
   virtual void rerun(int, const RerunRecord&) {}
   // An evaluation is over; again, where a recovery makes it anew.
   virtual void evaluated(int /*rank*/, const EvaluationRecord&) {}
+  // Where there is a data set: a micro-batch is about to be loaded; again, where a recovery makes its step anew.
+  virtual void samples(int /*rank*/, const SamplesRecord&) {}
   // Where gradients are compressed: in each committed step.
   virtual void compressed(int, const CompressionRecord&) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.

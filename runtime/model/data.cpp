@@ -31,18 +31,21 @@ std::uint64_t below(std::uint64_t n, std::uint32_t high, std::uint32_t low) {
 
 }  // namespace
 
-// Training draws its stretches; held-out ones follow each other, and begin again at the end.
-kernels::Index DataSource::place_in_text(std::int64_t g) const {
+// Training draws its stretches; held-out ones follow each other, and begin again at the end. Those of a data set follow
+// each other, too, and are used in an order of their own.
+kernels::Index DataSource::place_in_text(std::int64_t g, std::int64_t row) const {
   const auto places = static_cast<std::uint64_t>(text_bytes - context);
   if (held_out) return static_cast<kernels::Index>(static_cast<std::uint64_t>(g) * std::uint64_t(context) % places);
+  if (sampler.on()) return row * context;
   const auto words = kernels::philox(counter(0, g, kOffsetStream), seed);
   return static_cast<kernels::Index>(below(places, words[0], words[1]));
 }
 
 void DataSource::sample(std::int64_t g, std::int32_t* tokens) const {
+  const std::int64_t at = row(g);
   if (given != nullptr) {
-    const std::int32_t* row = given + g % given_rows * (context + 1);
-    std::copy(row, row + context + 1, tokens);
+    const std::int32_t* first = given + at % given_rows * (context + 1);
+    std::copy(first, first + context + 1, tokens);
     for (std::int32_t i = 0; i <= context; ++i) {
       SEEKSIM_CHECK(tokens[i] >= 0 && tokens[i] < vocab, "token %d is not below the vocabulary of %d", tokens[i],
                     vocab);
@@ -52,14 +55,14 @@ void DataSource::sample(std::int64_t g, std::int32_t* tokens) const {
   if (text == nullptr) {
     const std::uint32_t stream = held_out ? kHeldOutStream : kTokenStream;
     for (std::int32_t first = 0; first <= context; first += 4) {
-      const auto words = kernels::philox(counter(static_cast<std::uint32_t>(first / 4), g, stream), seed);
+      const auto words = kernels::philox(counter(static_cast<std::uint32_t>(first / 4), at, stream), seed);
       for (std::int32_t i = 0; i < 4 && first + i <= context; ++i) {
         tokens[first + i] = static_cast<std::int32_t>(below(static_cast<std::uint64_t>(vocab), words[i], 0));
       }
     }
     return;
   }
-  const auto offset = place_in_text(g);
+  const auto offset = place_in_text(g, at);
   for (std::int32_t i = 0; i <= context; ++i) {
     tokens[i] = static_cast<unsigned char>(text[offset + i]);
     SEEKSIM_CHECK(tokens[i] < vocab, "byte %d of the text is not below the vocabulary of %d", tokens[i], vocab);
@@ -68,6 +71,7 @@ void DataSource::sample(std::int64_t g, std::int32_t* tokens) const {
 
 DataSource data_source(const Definition& definition) {
   DataSource source;
+  source.sampler = Sampler(definition);
   source.seed = definition.training_seed;
   source.context = definition.model.context;
   source.vocab = definition.model.vocab;

@@ -7,6 +7,7 @@
 
 #include "kernels/view.h"
 #include "runtime/launch/launcher.h"
+#include "runtime/model/sampler.h"
 #include "runtime/plan/plan.h"
 #include "runtime/rules/mutants.h"
 
@@ -21,13 +22,16 @@ struct DataSource {
   std::uint64_t seed = 0;
   std::int32_t context = 0;
   std::int32_t vocab = 0;
+  Sampler sampler;        // which of them, where they are those of a data set
   bool held_out = false;  // what no step reads: the end of the text, in order, or a random stream of its own
 
+  // Which sample of the data set is the training's sample `g`; g itself, where there is none.
+  std::int64_t row(std::int64_t g) const { return sampler.on() && !held_out ? sampler.row(g) : g; }
   // The context + 1 tokens of sample `g`, counted over the run; the last `context` of them are the targets.
   void sample(std::int64_t g, std::int32_t* tokens) const;
 
  private:
-  kernels::Index place_in_text(std::int64_t g) const;
+  kernels::Index place_in_text(std::int64_t g, std::int64_t row) const;
 };
 
 // Throws std::runtime_error when the text is too short for the context or given tokens are not whole samples. A token

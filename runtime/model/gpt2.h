@@ -28,6 +28,7 @@
 #include "runtime/model/activation_store.h"
 #include "runtime/model/dropout.h"
 #include "runtime/model/model.h"
+#include "runtime/model/packing.h"
 #include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
@@ -204,6 +205,10 @@ class Gpt2 final : public Model {
   kernels::AttentionShape attention_shape(Index samples) const {
     return {samples, s_.T, way_.H, s_.D, bug_.is(Bug::local_head_dropout) ? 0 : way_.first_head, s_.G};
   }
+  // Of a batch; null: each sample is one document, or a bug takes it for one.
+  const std::vector<PackedDocument>* documents(const Batch& batch, Bug bug) const {
+    return bug_.is(bug) ? nullptr : batch.documents;
+  }
   bool splits_tokens() const { return tensor_ != nullptr && tensor_->splits_tokens(); }
   // The residual stream into layer l; out of the last one: l = L.
   MatView<S> residual(Index samples, int l) {
@@ -310,13 +315,17 @@ class Gpt2 final : public Model {
   void attention_norm_grad(const Pass& p, int l);
   void embedding_grads(const Pass& p);
   void position_grads(const Pass& p, const ParameterInfo& wpe, MatView<const S> d);
+  void packed_position_grads(const Pass& p, const ParameterInfo& wpe, std::int32_t separator,
+                             const GradientBlock& block, MatView<const S> rows, MatView<float> sums);
   void logit_scale_dots(const Pass& p);
   void logit_scale_grad(const Pass& p);
   void mlp_backward(const Pass& p, int l);
   void inside_mlp_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
   // What comes out of the heads, and the gradient of what goes into them.
   void attend(const Pass& p, int l);
+  void attend(const Pass& p, int l, const AttentionPart& part);
   void attend_backward(const Pass& p, int l, MatView<const S> datt);
+  void attend_backward(const Pass& p, int l, MatView<const S> all, const AttentionPart& part);
   void attention_backward(const Pass& p, int l);
   // In place of the mlp.
   RouteStore make_routes(Device& device, Index slots) const;
@@ -360,6 +369,7 @@ class Gpt2 final : public Model {
   void arrived_grad(const Pass& p, const ParameterInfo& w, VecView<const std::int32_t> experts, MatView<const S> a,
                     MatView<const S> b);
   void gates_back(const Pass& p, VecView<const std::int32_t> sources, Index samples);
+  void leave_out_losses(Launcher& launch, Index samples);
   void add_router_losses(Launcher& launch, Index samples);
   void loss_nodes(const Pass& p, float scale);
 
@@ -432,6 +442,7 @@ class Gpt2 final : public Model {
     BufferPtr raw_logits, logit_dots;       // (R, V), (R)  where a parameter scales the logits: before it, and their
                                             // dot products with the gradient
     BufferPtr token_losses, sample_losses;  // (R), (samples)
+    std::vector<TokenRows> without_loss;    // of the micro-batch that went forward last
   } head_;
   BufferPtr dx_;                          // (Rs, C)  gradient of the residual stream; deferred: (layers + 1, Rs, C)
   std::optional<Gpt2Deferred> deferred_;  // where backward is in two parts

@@ -11,35 +11,48 @@
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
 #include "runtime/model/mutated_ops.h"
+#include "runtime/model/packing.h"
 
 namespace seeksim::runtime {
 
-// Rotates queries and keys in place; does nothing where positions are learned.
+// Rotates queries and keys in place; does nothing where positions are learned. Each document has positions of its own.
 template <class S>
 void Gpt2<S>::rotate(const Pass& p, bool backward, MatView<S> qkv) {
   if (!work_->angles) return;
-  p.launch(
-      "rotary", SEEKSIM_SITE, memory_cost(2 * qkv.rows * qkv.cols, 2),
-      [shape = attention_shape(p.batch.samples), backward](Lane lane, Mat<const float> angles, Mat<S> in_place) {
-        (backward ? kernels::rotary_backward<S> : kernels::rotary_forward<S>)(lane, shape, angles, in_place);
-      },
-      reads(mat<float>(*work_->angles, 0, s_.T, s_.D)), qkv);
+  for (const AttentionPart& part :
+       attention_parts(documents(p.batch, Bug::packing_positions_go_on), attention_shape(p.batch.samples))) {
+    const MatView<S> rows = part.rows(qkv);
+    p.launch(
+        "rotary", SEEKSIM_SITE, memory_cost(2 * rows.rows * rows.cols, 2),
+        [shape = part.shape, backward](Lane lane, Mat<const float> angles, Mat<S> in_place) {
+          (backward ? kernels::rotary_backward<S> : kernels::rotary_forward<S>)(lane, shape, angles, in_place);
+        },
+        reads(mat<float>(*work_->angles, 0, s_.T, s_.D)), rows);
+  }
 }
 
 template <class S>
 void Gpt2<S>::attend(const Pass& p, int l) {
+  for (const AttentionPart& part :
+       attention_parts(documents(p.batch, Bug::packing_sees_others), attention_shape(p.batch.samples)))
+    attend(p, l, part);
+}
+
+template <class S>
+void Gpt2<S>::attend(const Pass& p, int l, const AttentionPart& part) {
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
-  const MatView<S> qkv = act(kept.qkv, n, way_.Q, slot(l)), att = act(kept.att, n, way_.A, slot(l));  // (R, Q), (R, A)
-  const kernels::AttentionShape shape = attention_shape(n);
+  const MatView<S> qkv = part.rows(act(kept.qkv, n, way_.Q, slot(l)));  // (R, Q)
+  const MatView<S> att = part.rows(act(kept.att, n, way_.A, slot(l)));  // (R, A)
+  const kernels::AttentionShape& shape = part.shape;
   const auto drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch);
   const Mutant mutant = replaces_mask(bug_.mutant) ? bug_.mutant : Mutant::none;
-  const double products = 2.0 * double(n * s_.T * s_.T * way_.A), rows = double(n * s_.T);
+  const double rows = double(qkv.rows), products = 2.0 * rows * double(shape.tokens * way_.A);
   if (fused_) {
-    const MatView<float> stats = attention_stats(kept, n, slot(l));
+    const MatView<float> stats = part.of_heads(attention_stats(kept, n, slot(l)), 2);
     p.launch(
         "attention", SEEKSIM_SITE, {products, 4.0 * rows * double(way_.Q + way_.A + 2 * way_.H)},
-        [shape, drop, mutant](Lane lane, Mat<const S> in, Mat<float> row_stats, Mat<S> y) {
+        [shape = part.shape, drop, mutant](Lane lane, Mat<const S> in, Mat<float> row_stats, Mat<S> y) {
           kernels::fused_attention_forward<S>(lane, shape, in, row_stats, y, drop);
           if constexpr (std::is_same_v<S, float>) {
             if (mutant == Mutant::none || lane.device != nullptr) return;
@@ -51,10 +64,10 @@ void Gpt2<S>::attend(const Pass& p, int l) {
         reads(qkv), stats, att);
     return;
   }
-  const MatView<S> probs = attention_probs(kept, n, slot(l));
+  const MatView<S> probs = part.of_heads(attention_probs(kept, n, slot(l)), shape.tokens);
   p.launch(
-      "attention", SEEKSIM_SITE, {products, 4.0 * (rows * double(way_.Q + way_.A) + double(probs.rows * s_.T))},
-      [shape, drop, mutant](Lane lane, Mat<const S> in, Mat<S> pr, Mat<S> y) {
+      "attention", SEEKSIM_SITE, {products, 4.0 * (rows * double(way_.Q + way_.A) + double(probs.rows * probs.cols))},
+      [shape = part.shape, drop, mutant](Lane lane, Mat<const S> in, Mat<S> pr, Mat<S> y) {
         if constexpr (std::is_same_v<S, float>) {
           if (mutant != Mutant::none && lane.device == nullptr) return mutated_attention(mutant, shape, in, pr, y);
         }
@@ -66,26 +79,38 @@ void Gpt2<S>::attend(const Pass& p, int l) {
 // Fused attention computes the scores once more.
 template <class S>
 void Gpt2<S>::attend_backward(const Pass& p, int l, MatView<const S> datt) {
+  for (const AttentionPart& part :
+       attention_parts(documents(p.batch, Bug::packing_sees_others), attention_shape(p.batch.samples)))
+    attend_backward(p, l, datt, part);
+}
+
+template <class S>
+void Gpt2<S>::attend_backward(const Pass& p, int l, MatView<const S> all, const AttentionPart& part) {
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
-  const MatView<S> qkv = act(kept.qkv, n, way_.Q, slot(l)), din = dqkv(n, l);  // (R, Q)
-  const kernels::AttentionShape shape = attention_shape(n);
+  const MatView<const S> datt = part.rows(all);
+  const MatView<S> qkv = part.rows(act(kept.qkv, n, way_.Q, slot(l))), din = part.rows(dqkv(n, l));  // (R, Q)
+  const kernels::AttentionShape& shape = part.shape;
   const auto drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch);
-  const double product = double(n * s_.T * s_.T * way_.A), rows = double(n * s_.T);
+  const double rows = double(qkv.rows), product = rows * double(shape.tokens * way_.A);
   if (fused_) {
-    const MatView<S> att = act(kept.att, n, way_.A, slot(l));
+    const MatView<S> att = part.rows(act(kept.att, n, way_.A, slot(l)));
+    const MatView<float> stats = part.of_heads(attention_stats(kept, n, slot(l)), 2);
     p.launch(
         "attention", SEEKSIM_SITE, {6.0 * product, 4.0 * rows * double(2 * way_.Q + 2 * way_.A + 2 * way_.H)},
-        [shape, drop](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> y, Mat<const float> row_stats,
-                      Mat<S> d) { kernels::fused_attention_backward<S>(lane, shape, dout, in, y, row_stats, d, drop); },
-        datt, reads(qkv), reads(att), reads(attention_stats(kept, n, slot(l))), din);
+        [shape = part.shape, drop](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> y,
+                                   Mat<const float> row_stats, Mat<S> d) {
+          kernels::fused_attention_backward<S>(lane, shape, dout, in, y, row_stats, d, drop);
+        },
+        datt, reads(qkv), reads(att), reads(stats), din);
     return;
   }
-  const MatView<S> probs = attention_probs(kept, n, slot(l));
+  const MatView<S> probs = part.of_heads(attention_probs(kept, n, slot(l)), shape.tokens);
   p.launch(
       "attention", SEEKSIM_SITE,
-      {5.0 * product, 4.0 * (rows * double(2 * way_.Q + way_.A) + double(probs.rows * s_.T))},
-      [shape, drop](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
+      {5.0 * product, 4.0 * (rows * double(2 * way_.Q + way_.A) + double(probs.rows * probs.cols))},
+      [shape = part.shape, drop](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work,
+                                 Mat<S> d) {
         kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
       },
       datt, reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
@@ -117,11 +142,13 @@ void Gpt2<S>::mutate_heads(const Pass& p, bool back, MatView<S> heads) const {
   }
 }
 
-#define SEEKSIM_INSTANTIATE(S)                                                \
-  template void Gpt2<S>::rotate(const Pass&, bool, MatView<S>);               \
-  template void Gpt2<S>::attend(const Pass&, int);                            \
-  template void Gpt2<S>::attend_backward(const Pass&, int, MatView<const S>); \
-  template void Gpt2<S>::mutate_queries(const Pass&, bool, MatView<S>) const; \
+#define SEEKSIM_INSTANTIATE(S)                                                                      \
+  template void Gpt2<S>::rotate(const Pass&, bool, MatView<S>);                                     \
+  template void Gpt2<S>::attend(const Pass&, int);                                                  \
+  template void Gpt2<S>::attend(const Pass&, int, const AttentionPart&);                            \
+  template void Gpt2<S>::attend_backward(const Pass&, int, MatView<const S>, const AttentionPart&); \
+  template void Gpt2<S>::attend_backward(const Pass&, int, MatView<const S>);                       \
+  template void Gpt2<S>::mutate_queries(const Pass&, bool, MatView<S>) const;                       \
   template void Gpt2<S>::mutate_heads(const Pass&, bool, MatView<S>) const;
 SEEKSIM_INSTANTIATE(float)
 SEEKSIM_INSTANTIATE(kernels::bf16)

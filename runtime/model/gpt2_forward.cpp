@@ -41,6 +41,9 @@ void Gpt2<S>::residual_ends(const Pass& p, int l) {
 template <class S>
 void Gpt2<S>::forward(Launcher& launch, Weights& weights, const Batch& batch) {
   const Pass p{launch, weights, batch, {}, nullptr};
+  if (piece_.heads)
+    head_.without_loss =
+        bug_.is(Bug::packing_learns_boundaries) ? std::vector<TokenRows>{} : rows_without_loss(batch, s_.T);
   set_angles(p);
   if (piece_.embeds) embed(p);
   for (int l = piece_.first; l < piece_.end; ++l) {
@@ -101,13 +104,17 @@ void Gpt2<S>::embed(const Pass& p) {
   const MatView<S> rows = tensor_ == nullptr ? x0 : tensor_->embedded<S>(n);  // (R, C)
   const ParameterInfo& wte = parameters_.wte();
   const bool learned = positions() != nullptr;
-  p.launch(
-      wte.name, SEEKSIM_SITE, memory_cost(3 * rows.rows * rows.cols, 1.0 / 3),
-      [T = s_.T, V = s_.V, first = way_.first_vocabulary, learned](Lane lane, Vec<const std::int32_t> tokens,
-                                                                   Mat<const S> table, Mat<const S> places, Mat<S> x) {
-        kernels::embedding_forward_slice<S>(lane, tokens, T, V, first, table, learned ? places : Mat<const S>{}, x);
-      },
-      reads(inputs(n)), weight(p, wte), weight(p, learned ? *positions() : wte), rows);
+  for (const AttentionPart& part :
+       attention_parts(documents(p.batch, Bug::packing_positions_go_on), attention_shape(n))) {
+    const MatView<S> out = part.rows(rows);
+    p.launch(
+        wte.name, SEEKSIM_SITE, memory_cost(3 * out.rows * out.cols, 1.0 / 3),
+        [T = part.shape.tokens, V = s_.V, first = way_.first_vocabulary, learned](
+            Lane lane, Vec<const std::int32_t> tokens, Mat<const S> table, Mat<const S> places, Mat<S> x) {
+          kernels::embedding_forward_slice<S>(lane, tokens, T, V, first, table, learned ? places : Mat<const S>{}, x);
+        },
+        reads(inputs(n)).part(part.row, out.rows), weight(p, wte), weight(p, learned ? *positions() : wte), out);
+  }
   if (tensor_ != nullptr) tensor_->select_rows<S>(p.launch, wte.name, SEEKSIM_SITE, n, reads(inputs(n)), x0);
   dropped_rows(p, SEEKSIM_SITE, drop_.embedding, DropoutSite::embedding, 0, x0, x0);
   residual_ends(p, 0);
@@ -266,6 +273,23 @@ void Gpt2<S>::recompute(const Pass& p, const Segment& segment) {
   p.launch.phase(Phase::backward, micro_batch);
 }
 
+// Tokens that are not learned have no loss and no gradient.
+template <class S>
+void Gpt2<S>::leave_out_losses(Launcher& launch, Index samples) {
+  const MatView<S> logits = act(head_.logits, samples, way_.V);  // (R, V)
+  for (const TokenRows& rows : head_.without_loss) {
+    const Index count = rows.end - rows.begin;
+    launch(
+        "losses left out", SEEKSIM_SITE, memory_cost(count * logits.cols),
+        [](Lane lane, Vec<S> dlogits, Vec<float> losses) {
+          kernels::clear(lane, dlogits);
+          kernels::clear(lane, losses);
+        },
+        VecView<S>{logits.buffer, logits.offset + rows.begin * logits.cols, count * logits.cols},
+        row_values(head_.token_losses, samples).part(rows.begin, count));
+  }
+}
+
 template <class S>
 void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
   const MatView<S> logits = act(head_.logits, samples, way_.V);  // (R, V)
@@ -281,6 +305,7 @@ void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
         },
         logits, reads(targets(samples)), row_values(head_.token_losses, samples));
   }
+  leave_out_losses(launch, samples);
   if (experts_.plan.has_losses()) add_router_losses(launch, samples);
   launch(
       "losses", SEEKSIM_SITE, memory_cost(logits.rows),
@@ -293,6 +318,7 @@ void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
 #define SEEKSIM_INSTANTIATE(S)                                                                                   \
   template void Gpt2<S>::forward(Launcher&, Weights&, const Batch&);                                             \
   template void Gpt2<S>::loss(Launcher&, Index, float);                                                          \
+  template void Gpt2<S>::leave_out_losses(Launcher&, Index);                                                     \
   template void Gpt2<S>::recompute(const Pass&, const Segment&);                                                 \
   template MatView<const S> Gpt2<S>::all_rows(const Pass&, const char*, const char*, MatView<const S>);          \
   template void Gpt2<S>::row_product(const Pass&, const char*, const ParameterInfo&, MatView<const S>,           \

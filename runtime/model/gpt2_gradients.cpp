@@ -39,15 +39,38 @@ void Gpt2<S>::embedding_grads(const Pass& p) {
 
 template <class S>
 void Gpt2<S>::position_grads(const Pass& p, const ParameterInfo& wpe, MatView<const S> d) {
+  const std::int32_t separator = documents(p.batch, Bug::packing_positions_go_on) != nullptr ? p.batch.separator : -1;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const GradientBlock& block = p.blocks[b];
     const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
+    const MatView<float> sums = as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C);
+    if (separator >= 0) {
+      packed_position_grads(p, wpe, separator, block, rows, sums);
+      continue;
+    }
     p.launch(
         wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
         [T = s_.T](Lane lane, Mat<const S> dy, Mat<float> dw) { kernels::position_backward<S>(lane, dy, T, dw); }, rows,
-        as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
+        sums);
   }
   p.sink->close(wpe.offset, wpe.size);
+}
+
+// A sample's documents have the same positions: in a sample a chain over its tokens, as of words that occur twice.
+template <class S>
+void Gpt2<S>::packed_position_grads(const Pass& p, const ParameterInfo& wpe, std::int32_t separator,
+                                    const GradientBlock& block, MatView<const S> rows, MatView<float> sums) {
+  p.launch(
+      wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
+      [T = s_.T, separator](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> dy, Mat<float> dw) {
+        std::vector<std::int32_t> places(static_cast<std::size_t>(tokens.n));
+        for (Index i = 0; i < tokens.n; ++i) {
+          const bool begins = i % T == 0 || tokens[i - 1] == separator;
+          places[std::size_t(i)] = begins ? 0 : places[std::size_t(i - 1)] + 1;
+        }
+        kernels::embedding_backward<S>(lane, {places.data(), tokens.n}, T, dy, dw);
+      },
+      reads(inputs(p.batch.samples).part(block.first * s_.T, block.count * s_.T)), rows, sums);
 }
 
 template <class S>

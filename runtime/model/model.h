@@ -13,13 +13,23 @@
 
 namespace seeksim::runtime {
 
+// A document of a sample that holds several.
+struct PackedDocument {
+  Index first = 0;  // token of the micro-batch
+  Index tokens = 0;
+  bool ends = true;  // its last token has no target: what follows is another document
+};
+
 // A micro-batch: what a pass is about, and all that its dropout depends on.
 struct Batch {
   Index samples = 0;
   Index first_sample = 0;  // of the step
   std::int64_t step = 0;
-  std::uint64_t seed = 0;  // of the training
-  bool trains = true;      // false: nothing is dropped
+  std::uint64_t seed = 0;       // of the training
+  bool trains = true;           // false: nothing is dropped
+  Index learned = 0;            // tokens of each sample that have a loss, the first ones; 0: all
+  std::int32_t separator = -1;  // the token that ends a document; -1: each sample is one
+  const std::vector<PackedDocument>* documents = nullptr;  // of all samples, in order; null: each is one document
 };
 
 // Samples [first, first + count) of a micro-batch that form one tree node.

@@ -11,12 +11,15 @@
 #include <vector>
 
 #include "runtime/plan/compression_plan.h"
+#include "runtime/plan/curriculum_plan.h"
 #include "runtime/plan/evaluation_plan.h"
 #include "runtime/plan/experts_plan.h"
 #include "runtime/plan/offload_plan.h"
+#include "runtime/plan/packing_plan.h"
 #include "runtime/plan/parallel_plan.h"
 #include "runtime/plan/placement.h"
 #include "runtime/plan/provenance_plan.h"
+#include "runtime/plan/sampler_plan.h"
 #include "runtime/rules/bug.h"
 #include "runtime/rules/loss_scaler.h"
 #include "runtime/rules/quirks.h"
@@ -70,6 +73,8 @@ struct DataPlan {
   std::int64_t held_out_bytes = 0;  // at the end of the text, which no step reads; evaluations do
   std::vector<std::int32_t>
       tokens;  // given samples of context + 1 tokens each, taken in order and over again; empty: none
+  SamplerPlan sampler;
+  PackingPlan packing;
 };
 
 struct OptimizerPlan {
@@ -131,7 +136,8 @@ struct Definition {
   std::vector<std::int64_t> skip_steps;    // that are not applied, as if their gradients were not finite
   std::vector<std::int64_t> drop_batches;  // global batches, counted from 0, that no step uses: the next one serves
   std::string initial_weights;             // bytes of a safetensors file; empty: drawn from the seed
-  EvaluationPlan evaluation;               // decides no bit of the weights, but which losses a golden has
+  CurriculumPlan curriculum;
+  EvaluationPlan evaluation;  // decides no bit of the weights, but which losses a golden has
 };
 
 // How the work is laid out. Never changes a bit.

@@ -239,6 +239,35 @@ SEEKSIM_BUG(evaluation_means_of_ranks,
             "each rank divides by its own held-out samples, and the loss is the mean of the ranks' means (evaluation, "
             "samples that the ranks do not divide)",
             "golden")
+SEEKSIM_BUG(sampler_forgets_epoch,
+            "no rank tells the sampler of a new epoch: each has the order of the first (data.sampler)", "golden")
+SEEKSIM_BUG(sampler_begins_again,
+            "a run that resumes from a checkpoint begins the epoch again (data.sampler, checkpoints, with a restart)",
+            "samples_once")
+SEEKSIM_BUG(
+    sampler_skips_twice,
+    "a run that resumes from a checkpoint leaves out as many samples as were used, beyond those that its sampler "
+    "has left out (data.sampler, checkpoints, with a restart)",
+    "samples_once")
+SEEKSIM_BUG(sampler_seeded_by_rank, "rank 1 shuffles with a seed of its own (data.sampler)", "samples_once")
+SEEKSIM_BUG(
+    sampler_counts_by_rank,
+    "each rank counts its own samples, and their number times the ranks is taken for the position when the world "
+    "has become another one (data.sampler, a rank that dies)",
+    "samples_once")
+SEEKSIM_BUG(
+    curriculum_begins_again,
+    "a run that resumes from a checkpoint begins its curriculum again (curriculum_learning, checkpoints, with a "
+    "restart)",
+    "golden")
+SEEKSIM_BUG(curriculum_counts_all, "the loss is divided by all tokens, learned or not (curriculum_learning)", "golden")
+SEEKSIM_BUG(packing_sees_others, "attention sees the documents before its own (data.packing)", "golden")
+SEEKSIM_BUG(packing_positions_go_on, "positions do not begin again with each document (data.packing)", "golden")
+SEEKSIM_BUG(packing_learns_boundaries,
+            "the last token of a document learns to foretell the first one of the next (data.packing)", "golden")
+SEEKSIM_BUG(packing_means_of_samples,
+            "each micro-batch's loss is the mean of its own tokens, and the step's the mean of those (data.packing)",
+            "golden")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")

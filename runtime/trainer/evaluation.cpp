@@ -4,6 +4,7 @@
 
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
+#include "runtime/model/packing.h"
 
 namespace seeksim::runtime {
 
@@ -107,8 +108,15 @@ void Evaluation::forward(int micro_batch, std::size_t piece) {
   compute.phase(Phase::evaluation, micro_batch);
   if (here && !about.embeds) links->receive_activation(flight, compute, count);
   if (here && links != nullptr) links->before_forward(flight, compute);
-  const Batch batch{count, range.begin, bench_.progress.step(), bench_.definition().training_seed,
-                    bench_.planted->evaluates_with_dropout()};
+  const PackingPlan& packing = bench_.definition().data.packing;
+  if (packing.on()) flight.documents = documents_of(data_, packing.separator, range.begin, count);
+  const Batch batch{.samples = count,
+                    .first_sample = range.begin,
+                    .step = bench_.progress.step(),
+                    .seed = bench_.definition().training_seed,
+                    .trains = bench_.planted->evaluates_with_dropout(),
+                    .separator = packing.separator,
+                    .documents = packing.on() ? &flight.documents : nullptr};
   if (GatheredWeights* gathered = tensors_.gathered()) gathered->begin_evaluation(micro_batch, piece);
   flight.model->forward(compute, tensors_.in_use(), batch);
   flight.gone_forward = compute.queue().record();
@@ -160,7 +168,9 @@ void Evaluation::gather_in_group() {
 float Evaluation::sum_up() {
   Launcher& compute = bench_.compute;
   gather_in_group();
-  const LossScale scale(samples() * bench_.definition().model.context);
+  const Definition& d = bench_.definition();
+  const LossScale scale(
+      std::max<Index>(1, tokens_with_loss(data_, d.data.packing.separator, d.model.context, 0, samples())));
   const float factor =
       scale.at_loss * bench_.planted->evaluation_factor(of_member_.size(), samples(), world_.grid().replicas());
   const std::vector<kernels::TreeNode> nodes = ownership().nodes(world_.place().data);

@@ -150,6 +150,25 @@ void Passes::run() {
   for (const Instruction& instruction : instructions_) carry_out(instruction);
 }
 
+void Passes::look_at_batch() {
+  const Progress& progress = bench_.progress;
+  const Definition& d = bench_.definition();
+  Planted& planted = *bench_.planted;
+  const std::int64_t began_at = progress.began_at();
+  const std::int64_t step = step_of_batch(bench_.plan.bug.mutant, planted.step_of_batch(progress.step(), began_at));
+  position_ = planted.position({.position = progress.batch_of(step) * d.global_batch,
+                                .began_at = began_at > 0 ? progress.batch_of(began_at) * d.global_batch : 0,
+                                .members = world_.grid().replicas(),
+                                .sampler = data_.sampler});
+  learned_ = 0;
+  if (d.curriculum.on()) learned_ = d.curriculum.difficulty(planted.step_of_curriculum(progress.step(), began_at));
+  if (!d.curriculum.on() && !d.data.packing.on()) return;
+  const Index context = d.model.context;
+  tokens_ =
+      tokens_with_loss(data_, d.data.packing.separator, learned_ > 0 ? learned_ : context, position_, d.global_batch);
+  bench_.scale = LossScale(std::max<Index>(1, planted.tokens_of_mean(tokens_, d.global_batch * context)));
+}
+
 void Passes::begin_step() {
   if (GatheredWeights* gathered = tensors_.gathered()) gathered->begin_step(bench_.compute, bench_.progress.step());
   if (provenance_) provenance_->begin_step(bench_.compute.queue(), bench_.progress.step());
@@ -236,25 +255,39 @@ void Passes::begin_group(int micro_batch) {
   group->begin(samples, blocks);
 }
 
+// The place of a micro-batch's first sample in the training.
+std::int64_t Passes::first_of(const SampleRange& samples) const {
+  return first_sample(bench_.plan.bug.mutant, bench_.planted->first_sample(position_ + samples.begin));
+}
+
 void Passes::fetch(InFlight& flight) {
   const SampleRange& samples = samples_of(flight);
-  const Progress& progress = bench_.progress;
   Launcher& compute = bench_.compute;
   compute.phase(Phase::data, flight.micro_batch);
   const Mutant mutant = bench_.plan.bug.mutant;
-  const std::int64_t step = step_of_batch(mutant, bench_.planted->step_of_batch(progress.step(), progress.began_at()));
-  const std::int64_t first = first_sample(
-      mutant, bench_.planted->first_sample(progress.batch_of(step) * bench_.definition().global_batch + samples.begin));
+  const std::int64_t first = first_of(samples);
   compute.samples(first, std::int32_t(samples.size()));
+  if (data_.sampler.on() && samples.size() > 0) {
+    SamplesRecord told{bench_.progress.step(), world_.epoch(), samples.begin, {}};
+    for (Index i = 0; i < samples.size(); ++i) told.rows.push_back(data_.row(first + source_of_sample(mutant, i)));
+    bench_.observer.samples(bench_.rank.id, told);
+  }
   launch_tokens(compute, SEEKSIM_SITE, data_, first, samples.size(), mutant, flight.model->inputs(samples.size()),
                 flight.model->targets(samples.size()));
 }
 
-Batch Passes::batch(const SampleRange& samples, bool backward) const {
+Batch Passes::batch(const InFlight& flight, bool backward) const {
+  const SampleRange& samples = samples_of(flight);
   const std::uint64_t seed = bench_.planted->dropout_seed(bench_.definition().training_seed);
   const DropoutCounters drawn =
       dropout_counters(bench_.plan.bug.mutant, {seed, bench_.progress.step(), samples.begin}, backward);
-  return {samples.size(), drawn.first_sample, drawn.step, drawn.seed};
+  return {.samples = samples.size(),
+          .first_sample = drawn.first_sample,
+          .step = drawn.step,
+          .seed = drawn.seed,
+          .learned = learned_,
+          .separator = bench_.definition().data.packing.separator,
+          .documents = bench_.definition().data.packing.on() ? &flight.documents : nullptr};
 }
 
 float Passes::loss_scale(const InFlight& flight) const {
@@ -264,7 +297,18 @@ float Passes::loss_scale(const InFlight& flight) const {
                           .full_samples = bench_.plan.layout.micro_batch,
                           .tokens = bench_.definition().model.context};
   return bench_.scale.at_loss * token_weights_[std::size_t(flight.micro_batch)] *
-         loss_weight(bench_.plan.bug.mutant, place);
+         loss_weight(bench_.plan.bug.mutant, place) * packed_weight(flight);
+}
+
+// 1, but where a bug takes means of means: then the micro-batch's share of samples over its share of tokens.
+float Passes::packed_weight(const InFlight& flight) const {
+  const Definition& d = bench_.definition();
+  const SampleRange& samples = samples_of(flight);
+  if (!d.data.packing.on() || samples.size() == 0) return 1;
+  const Index own = tokens_with_loss(data_, d.data.packing.separator, learned_ > 0 ? learned_ : d.model.context,
+                                     first_of(samples), samples.size());
+  return bench_.planted->weight_of_tokens(double(samples.size()) / d.global_batch,
+                                          double(own) / double(std::max<Index>(1, tokens_)));
 }
 
 std::vector<GradientBlock> Passes::blocks_of(const SampleRange& samples) const {
@@ -286,7 +330,9 @@ void Passes::forward(InFlight& flight, std::size_t piece) {
   compute.phase(Phase::forward, flight.micro_batch);
   if (GatheredWeights* gathered = tensors_.gathered())
     gathered->begin_pass(flight.micro_batch, GatheredWeights::Pass::forward, piece);
-  flight.model->forward(compute, tensors_.in_use(), batch(samples));
+  if (const PackingPlan& packing = bench_.definition().data.packing; packing.on())
+    flight.documents = documents_of(data_, packing.separator, first_of(samples), samples.size());
+  flight.model->forward(compute, tensors_.in_use(), batch(flight));
   if (!tensors_.parameters().pieces()[piece].heads) return;
   const float factor = loss_factor(bench_.quirks(), bench_.progress.scaler().scale());
   flight.model->loss(compute, samples.size(), loss_scale(flight) * factor);
@@ -296,7 +342,7 @@ void Passes::backward(InFlight& flight, std::size_t piece, Kind kind, GradientSi
   const SampleRange& samples = samples_of(flight);
   Launcher& compute = bench_.compute;
   compute.phase(Phase::backward, flight.micro_batch);
-  const Batch about = batch(samples, true);
+  const Batch about = batch(flight, true);
   GatheredWeights* const gathered = tensors_.gathered();
   using Pass = GatheredWeights::Pass;
   const Pass pass = kind == Kind::backward_weight ? Pass::weights : Pass::backward;

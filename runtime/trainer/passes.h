@@ -11,6 +11,7 @@
 #include "runtime/model/data.h"
 #include "runtime/model/edited_gradients.h"
 #include "runtime/model/model.h"
+#include "runtime/model/packing.h"
 #include "runtime/rules/mutants.h"
 #include "runtime/trainer/pipeline_links.h"
 #include "runtime/trainer/reduction.h"
@@ -25,6 +26,7 @@ class Passes {
   Passes(Workbench& bench, Tensors& tensors, World& world, Reduction& reduction)
       : bench_(bench), tensors_(tensors), world_(world), reduction_(reduction), data_(data_source(bench.definition())) {
     data_.seed = data_seed(bench.plan.bug.mutant, data_.seed);
+    data_.sampler = bench.planted->sampler(data_.sampler);
   }
 
   // This rank's micro-batches and instructions, in the world that was seated.
@@ -42,6 +44,8 @@ class Passes {
   Index connect();
   void tell_pipeline();
 
+  // Where the step's samples are, and of how many tokens its loss is the mean. Before gradients are reduced.
+  void look_at_batch();
   // All of a step; enqueued.
   void run();
   // Between steps, for passes that are no step's: a place for a micro-batch in a piece.
@@ -70,12 +74,14 @@ class Passes {
     return micro_batches_[std::size_t(flight.micro_batch)];
   }
   std::vector<GradientBlock> blocks_of(const SampleRange& samples) const;
-  Batch batch(const SampleRange& samples, bool backward = false) const;
+  Batch batch(const InFlight& flight, bool backward = false) const;
+  std::int64_t first_of(const SampleRange& samples) const;
   // What is edited of a range of gradients that begins there.
   std::vector<EditedBlock> edited_blocks(const SampleRange& samples, const GradientEdit& edit, Index gradient) const;
   void begin_group(int micro_batch);
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   float loss_scale(const InFlight& flight) const;
+  float packed_weight(const InFlight& flight) const;
   void weigh_tokens();
   bool in_two_parts() const;
 
@@ -84,6 +90,9 @@ class Passes {
   World& world_;
   Reduction& reduction_;
   DataSource data_;
+  std::int64_t position_ = 0;                                // of the step's first sample
+  Index learned_ = 0;                                        // tokens of each sample that have a loss; 0: all
+  Index tokens_ = 0;                                         // of the step that have one, where not all do
   std::vector<std::vector<std::unique_ptr<Model>>> models_;  // by piece, one a micro-batch in flight
   std::vector<std::vector<InFlight>> flights_;               // likewise
   bool holds_activations_ = false;

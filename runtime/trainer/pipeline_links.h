@@ -6,6 +6,7 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include "runtime/comm/communicator.h"
 #include "runtime/layout/grid.h"
@@ -18,7 +19,8 @@ namespace seeksim::runtime {
 // replace earlier ones.
 struct InFlight {
   Model* model = nullptr;
-  int micro_batch = -1;               // -1: free
+  int micro_batch = -1;  // -1: free
+  std::vector<PackedDocument> documents;
   Event arrived, gone_forward, left;  // activation received; forward pass over; activation sent
   Event gradient_arrived, gone_back, gradient_left;
   Event over;  // nothing of it is needed any more

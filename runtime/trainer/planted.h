@@ -10,6 +10,7 @@
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/layout/shard.h"
+#include "runtime/model/sampler.h"
 #include "runtime/plan/pipeline_schedule.h"
 #include "runtime/plan/plan.h"
 #include "runtime/seams/seams.h"
@@ -28,6 +29,14 @@ struct GradientEdit;
 struct InFlight;
 struct Workbench;
 
+// Where the samples of a step begin, in samples of the training.
+struct SamplePosition {
+  std::int64_t position = 0;
+  std::int64_t began_at = 0;  // position of the checkpoint that the run began with; 0: with none
+  int members = 1;            // that share the batch
+  const Sampler& sampler;
+};
+
 class Planted {
  public:
   virtual ~Planted() = default;
@@ -38,6 +47,14 @@ class Planted {
   // The step whose batch is fetched, of a run that began at a checkpoint of step `began_at`.
   virtual std::int64_t step_of_batch(std::int64_t step, std::int64_t /*began_at*/) const { return step; }
   virtual std::int64_t first_sample(std::int64_t first) const { return first; }
+  // The same of a data set: where the step's samples begin, and the order that they have.
+  virtual std::int64_t position(const SamplePosition& at) { return at.position; }
+  virtual Sampler sampler(const Sampler& planned) const { return planned; }
+  // The step whose share of each sample is learned; and of how many tokens the loss is the mean: `learned` of `all`.
+  virtual std::int64_t step_of_curriculum(std::int64_t step, std::int64_t /*began_at*/) const { return step; }
+  // What a micro-batch of packed samples, with such shares of the step's samples and of its tokens, is weighted with.
+  virtual float weight_of_tokens(double /*of_samples*/, double /*of_tokens*/) const { return 1; }
+  virtual Index tokens_of_mean(Index learned, Index /*all*/) const { return learned; }
   virtual std::uint64_t dropout_seed(std::uint64_t seed) const { return seed; }
   // The gradients that a micro-batch leaves.
   virtual void edit(GradientEdit& /*edit*/, int /*micro_batch*/, int /*micro_batches*/) const {}

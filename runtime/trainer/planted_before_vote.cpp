@@ -29,6 +29,65 @@ struct SamplesShifted final : Mistake {
   std::int64_t first_sample(std::int64_t first) const override { return first + 1; }
 };
 
+// ---- the order of a data set ---------------------------------------------------------------------------------------
+
+struct SamplerForgetsEpoch final : Mistake {
+  using Mistake::Mistake;
+  Sampler sampler(const Sampler& planned) const override { return planned.without_epochs(); }
+};
+
+struct SamplerSeededByRank final : Mistake {
+  using Mistake::Mistake;
+  Sampler sampler(const Sampler& planned) const override {
+    return planned.with_seed(planned.at(0).seed + std::uint64_t(at.rank));
+  }
+};
+
+struct SamplerBeginsAgain final : Mistake {
+  using Mistake::Mistake;
+  std::int64_t position(const SamplePosition& at) override {
+    return at.position - at.sampler.at(at.began_at).index * (at.sampler.on() ? 1 : 0);
+  }
+};
+
+// As by a loader that has been set to where it was, of which so many batches are left out once more.
+struct SamplerSkipsTwice final : Mistake {
+  using Mistake::Mistake;
+  std::int64_t position(const SamplePosition& at) override { return at.position + at.began_at; }
+};
+
+struct SamplerCountsByRank final : Mistake {
+  using Mistake::Mistake;
+  std::int64_t position(const SamplePosition& at) override {
+    if (members_ != at.members && members_ > 0) off_ = (at.position + off_) / members_ * at.members - at.position;
+    members_ = at.members;
+    return at.position + off_;
+  }
+
+ private:
+  int members_ = 0;       // of the world whose samples were counted last
+  std::int64_t off_ = 0;  // from the right position
+};
+
+// ---- which tokens are learned --------------------------------------------------------------------------------------
+
+struct CurriculumBeginsAgain final : Mistake {
+  using Mistake::Mistake;
+  std::int64_t step_of_curriculum(std::int64_t step, std::int64_t began_at) const override { return step - began_at; }
+};
+
+struct CurriculumCountsAll final : Mistake {
+  using Mistake::Mistake;
+  Index tokens_of_mean(Index, Index all) const override { return all; }
+};
+
+struct PackingMeansOfSamples final : Mistake {
+  using Mistake::Mistake;
+  float weight_of_tokens(double of_samples, double of_tokens) const override {
+    return of_tokens > 0 ? float(of_samples / of_tokens) : 0;
+  }
+};
+
 struct RankSeededDropout final : Mistake {
   using Mistake::Mistake;
   std::uint64_t dropout_seed(std::uint64_t seed) const override { return seed + std::uint64_t(at.rank); }
@@ -319,60 +378,17 @@ struct ClipSkipsReplicated final : Mistake {
   }
 };
 
-// ---- evaluation ----------------------------------------------------------------------------------------------------
-
-struct EvaluationKeepsDropout final : Mistake {
-  using Mistake::Mistake;
-  bool evaluates_with_dropout() const override { return true; }
-};
-
-struct EvaluationSkippedByOne final : Mistake {
-  using Mistake::Mistake;
-  bool evaluates(bool after_the_last) const override { return after_the_last; }
-};
-
-struct EvaluationLeftOut final : Mistake {
-  using Mistake::Mistake;
-  bool evaluates(bool after_the_last) const override { return !after_the_last; }
-};
-
-struct EvaluationMeansOfRanks final : Mistake {
-  using Mistake::Mistake;
-  float evaluation_factor(Index own, Index all, int members) const override {
-    return own > 0 ? float(double(all) / (double(own) * members)) : 0;
-  }
-};
-
-// As if evaluation mode only turned dropout off: what backward leaves waits for the next step's sums.
-struct EvaluationLeavesGradients final : Mistake {
-  using Mistake::Mistake;
-  void evaluated(Workbench& bench, Tensors& tensors, Model& model, const Batch& batch) override {
-    const Index n = tensors.parameters().gradient_size();
-    if (!left_)
-      left_ = bench.rank.device.allocate(std::size_t(n) * sizeof(float), MemoryTag::scratch, "left gradients");
-    const VecView<float> nodes[] = {vec<float>(*left_, 0, n)};
-    const GradientBlock all[] = {{0, batch.samples}};
-    NodeSink sink(nodes);
-    model.backward(bench.compute, tensors.in_use(), batch, bench.scale.at_loss, all, sink);
-    waits_ = true;
-  }
-  bool replaces_all_reduce(Workbench& bench, Tensors& tensors, const World&, Reduction& reduction) override {
-    if (!std::exchange(waits_, false) || reduction.trees().front().nodes().empty()) return false;
-    const Index n = tensors.parameters().trainable_size();
-    const VecView<const float> own = reduction.trees().front().parts().front();
-    add_values(bench.compute, "gradients", vec<const float>(*left_, 0, n), VecView<float>{own.buffer, own.offset, n});
-    bench.finish_all(bench.compute.last(), Edge::backward_done);
-    return false;
-  }
-
- private:
-  BufferPtr left_;
-  bool waits_ = false;
-};
-
 constexpr auto kRowsBeforeVote = std::to_array<PlantedRow>({
     {Bug::resume_replays_data, PlantedRow::everywhere, make_planted<ResumeReplaysData>},
     {Bug::samples_shifted, PlantedRow::on_one_rank, make_planted<SamplesShifted>},
+    {Bug::sampler_forgets_epoch, PlantedRow::everywhere, make_planted<SamplerForgetsEpoch>},
+    {Bug::sampler_begins_again, PlantedRow::everywhere, make_planted<SamplerBeginsAgain>},
+    {Bug::sampler_skips_twice, PlantedRow::everywhere, make_planted<SamplerSkipsTwice>},
+    {Bug::sampler_seeded_by_rank, PlantedRow::on_one_rank, make_planted<SamplerSeededByRank>},
+    {Bug::sampler_counts_by_rank, PlantedRow::everywhere, make_planted<SamplerCountsByRank>},
+    {Bug::curriculum_begins_again, PlantedRow::everywhere, make_planted<CurriculumBeginsAgain>},
+    {Bug::curriculum_counts_all, PlantedRow::everywhere, make_planted<CurriculumCountsAll>},
+    {Bug::packing_means_of_samples, PlantedRow::everywhere, make_planted<PackingMeansOfSamples>},
     {Bug::rank_seeded_dropout, PlantedRow::everywhere, make_planted<RankSeededDropout>},
     {Bug::sample_twice, PlantedRow::on_one_rank, make_planted<SampleTwice>},
     {Bug::sample_lost, PlantedRow::on_one_rank, make_planted<SampleLost>},
@@ -387,11 +403,6 @@ constexpr auto kRowsBeforeVote = std::to_array<PlantedRow>({
     {Bug::fewer_micro_batches, PlantedRow::on_one_rank, make_planted<FewerMicroBatches>},
     {Bug::backward_before_forward, PlantedRow::on_one_rank, make_planted<BackwardBeforeForward>},
     {Bug::scaled_at_every_stage, PlantedRow::everywhere, make_planted<ScaledAtEveryStage>},
-    {Bug::evaluation_keeps_dropout, PlantedRow::on_one_rank, make_planted<EvaluationKeepsDropout>},
-    {Bug::evaluation_skipped_by_one, PlantedRow::on_one_rank, make_planted<EvaluationSkippedByOne>},
-    {Bug::evaluation_left_out, PlantedRow::everywhere, make_planted<EvaluationLeftOut>},
-    {Bug::evaluation_leaves_gradients, PlantedRow::everywhere, make_planted<EvaluationLeavesGradients>},
-    {Bug::evaluation_means_of_ranks, PlantedRow::everywhere, make_planted<EvaluationMeansOfRanks>},
     {Bug::half_message, PlantedRow::on_one_rank, make_planted<HalfMessage>},
     {Bug::gradient_sent_twice, PlantedRow::on_one_rank, make_planted<GradientSentTwice>},
     {Bug::skipped_collective, PlantedRow::on_one_rank, make_planted<SkippedCollective>},

@@ -1,13 +1,18 @@
-// The choice of the planted bug; and the bugs of the vote and of what comes after: updates, publication, other worlds.
+// The choice of the planted bug; and the bugs of the vote and of what comes after: updates, publication, other worlds,
+// evaluations.
 #include "runtime/trainer/planting.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <utility>
 
+#include "kernels/pointwise.h"
+#include "kernels/tree.h"
 #include "runtime/host/host_writes.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/trainer/reduction.h"
 #include "runtime/trainer/tensors.h"
 
 namespace seeksim::runtime {
@@ -177,7 +182,68 @@ struct JoinsWithoutSteps final : Mistake {
   std::int64_t steps_of_joiner(std::int64_t) const override { return 0; }
 };
 
+// ---- evaluation ----------------------------------------------------------------------------------------------------
+
+struct EvaluationKeepsDropout final : Mistake {
+  using Mistake::Mistake;
+  bool evaluates_with_dropout() const override { return true; }
+};
+
+struct EvaluationSkippedByOne final : Mistake {
+  using Mistake::Mistake;
+  bool evaluates(bool after_the_last) const override { return after_the_last; }
+};
+
+struct EvaluationLeftOut final : Mistake {
+  using Mistake::Mistake;
+  bool evaluates(bool after_the_last) const override { return !after_the_last; }
+};
+
+struct EvaluationMeansOfRanks final : Mistake {
+  using Mistake::Mistake;
+  float evaluation_factor(Index own, Index all, int members) const override {
+    return own > 0 ? float(double(all) / (double(own) * members)) : 0;
+  }
+};
+
+// As if evaluation mode only turned dropout off: what backward leaves waits for the next step's sums.
+struct EvaluationLeavesGradients final : Mistake {
+  using Mistake::Mistake;
+  void evaluated(Workbench& bench, Tensors& tensors, Model& model, const Batch& batch) override {
+    const Index n = tensors.parameters().gradient_size();
+    if (!left_)
+      left_ = bench.rank.device.allocate(std::size_t(n) * sizeof(float), MemoryTag::scratch, "left gradients");
+    const VecView<float> nodes[] = {vec<float>(*left_, 0, n)};
+    const GradientBlock all[] = {{0, batch.samples}};
+    NodeSink sink(nodes);
+    model.backward(bench.compute, tensors.in_use(), batch, bench.scale.at_loss, all, sink);
+    waits_ = true;
+  }
+  bool replaces_all_reduce(Workbench& bench, Tensors& tensors, const World&, Reduction& reduction) override {
+    if (!std::exchange(waits_, false) || reduction.trees().front().nodes().empty()) return false;
+    const Index n = tensors.parameters().trainable_size();
+    const VecView<const float> own = reduction.trees().front().parts().front();
+    bench.compute(
+        "gradients", SEEKSIM_SITE, memory_cost(3 * n, 1.0 / 3),
+        [](kernels::Lane lane, kernels::Vec<const float> in, kernels::Vec<float> out) {
+          kernels::tree_add(lane, out, in, out);
+        },
+        vec<const float>(*left_, 0, n), VecView<float>{own.buffer, own.offset, n});
+    bench.finish_all(bench.compute.last(), Edge::backward_done);
+    return false;
+  }
+
+ private:
+  BufferPtr left_;
+  bool waits_ = false;
+};
+
 constexpr auto kRowsFromVoteOn = std::to_array<PlantedRow>({
+    {Bug::evaluation_keeps_dropout, PlantedRow::on_one_rank, make_planted<EvaluationKeepsDropout>},
+    {Bug::evaluation_skipped_by_one, PlantedRow::on_one_rank, make_planted<EvaluationSkippedByOne>},
+    {Bug::evaluation_left_out, PlantedRow::everywhere, make_planted<EvaluationLeftOut>},
+    {Bug::evaluation_leaves_gradients, PlantedRow::everywhere, make_planted<EvaluationLeavesGradients>},
+    {Bug::evaluation_means_of_ranks, PlantedRow::everywhere, make_planted<EvaluationMeansOfRanks>},
     {Bug::silence_is_consent, PlantedRow::everywhere, make_planted<SilenceIsConsent>},
     {Bug::commit_heeds_revoke, PlantedRow::everywhere, make_planted<CommitHeedsRevoke>},
     {Bug::commits_before_vote, PlantedRow::on_one_rank, make_planted<CommitsBeforeVote>},

@@ -37,6 +37,7 @@ void Trainer::train_step() {
   if (step() == 0) records_.state();
   evaluation_.before_step();
   records_.begin_step();
+  passes_.look_at_batch();
   reduction_.begin_step();
 
   // Forward and backward passes of all micro-batches. Each adds nodes to the gradient tree; what they are depends on

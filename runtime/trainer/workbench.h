@@ -25,7 +25,7 @@ struct Workbench {
   Observer& observer;
   const std::unique_ptr<Planted> planted;
   const Placement placement;
-  const LossScale scale;
+  LossScale scale;  // of the step that is under way
   Progress progress;
   Launcher compute;
   Launcher host;  // kernels of the host's processor

@@ -86,6 +86,19 @@ std::string problems_of(const std::string& text, const std::vector<std::string>&
   }
 }
 
+void make_a_set(Scenario& scenario) {
+  scenario.train.definition.data.sampler = {runtime::SampleOrder::sequential, -1, 20, false};
+  scenario.train.definition.global_batch = 8;
+}
+
+void use_in_order(RunRecord& run) {
+  for (std::int64_t step = 0; step < 4; ++step) {
+    run.steps[std::size_t(step)].data_position = 8 * (step + 1);
+    run.training.samples.push_back({});
+    for (std::int64_t i = 0; i < 8; ++i) run.training.samples.back().rows.push_back((8 * step + i) % 20);
+  }
+}
+
 RunRecord good_run(int ranks) {
   RunRecord run;
   run.virtual_ns = 10 * runtime::kSecond;

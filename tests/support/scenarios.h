@@ -49,6 +49,10 @@ Ran seeksim(const std::vector<std::string>& arguments);
 std::string problems_of(const std::string& text, const std::vector<std::string>& sets = {},
                         const std::string& file = "s.json");
 
+// Training on a set of 20 samples in order, 8 a step; and four steps that used them so.
+void make_a_set(Scenario& scenario);
+void use_in_order(RunRecord& run);
+
 // The record of a good run of `ranks` ranks: 4 steps, falling losses, equal states.
 RunRecord good_run(int ranks = 4);
 Recovery recovery_naming(std::vector<int> culprits, std::vector<std::pair<int, int>> links = {});

@@ -134,6 +134,21 @@ std::vector<Telling> telling() {
        {"family", "llama"}});
   add("evaluation", {"evaluation.samples=4"}, {{"samples", "5"}, {"every_steps", "2"}});
   add("data", {"data={\"text\":\"golden/corpus.txt\"}"}, {{"held_out_bytes", "100"}});
+  add("data.sampler", {R"(data={"synthetic":true,"sampler":{"order":"shuffled","samples":90}})"},
+      {{"order", "sequential"}, {"seed", "3"}, {"samples", "91"}, {"drop_last", "true"}});
+  add("data.packing", {R"(data={"synthetic":true,"packing":{"separator":4}})"}, {{"separator", "5"}});
+  const std::string curriculum = R"(curriculum={"min_difficulty":2,"max_difficulty":7,"schedule_type":)";
+  add("curriculum",
+      {curriculum +
+       R"("fixed_linear","schedule_config":{"total_curriculum_step":9,"difficulty_step":1,"root_degree":2}})"},
+      {{"min_difficulty", "3"}, {"max_difficulty", "6"}, {"schedule_type", "fixed_root"}});
+  add("curriculum.schedule_config",
+      {curriculum +
+       R"("fixed_root","schedule_config":{"total_curriculum_step":9,"difficulty_step":1,"root_degree":2}})"},
+      {{"total_curriculum_step", "8"}, {"difficulty_step", "2"}, {"root_degree", "3"}});
+  add("curriculum.schedule_config",
+      {curriculum + R"("fixed_discrete","schedule_config":{"difficulty":[2,5],"max_step":[3]}})"},
+      {{"difficulty", "[2,6]"}, {"max_step", "[4]"}});
   add("model.dropout", {}, {{"embedding", "0.1"}, {"attention", "0.1"}, {"residual", "0.1"}});
   add("model", {"model.family=llama"}, {{"kv_heads", "1"}, {"ffn", "24"}, {"rope_theta", "500"}, {"experts", "4"}});
   add("model", {"model.family=llama", "model.experts=4", "model.ffn=20"},

@@ -455,6 +455,8 @@ const std::vector<Case>& cases() {
       {"stagnates_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
       {"evaluations", true, "2 evaluations of 4", [](RunRecord& r) { r.training.evaluations = {{2, 0, 1}, {4, 0, 1}}; }},
       {"evaluations", false, "after 4 steps is", [](RunRecord& r) { r.training.evaluations = {{2, 0, 1}}; }},
+      {"samples_once", true, "32 samples in 2 epochs of 20", [](RunRecord& r) { use_in_order(r); }},
+      {"samples_once", false, "sample 3", [](RunRecord& r) { use_in_order(r), r.training.samples[1].rows[2] = 3; }},
       {"compression_conserves", true, "1.00 bits", [](RunRecord& r) { r.numbers.compressed = {64, 0, 8}; }},
       {"compression_conserves", false, "on rank 2", [](RunRecord& r) { r.numbers.compressed = {8, 3, 1, 2, 1}; }},
       {"compression_conserves", false, "looked at nothing", [](RunRecord&) {}},
@@ -552,9 +554,9 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     RunRecord run = good;
     one.change(run);
     Scenario judged = scenario;
-    judged.train.checkpoint.every_steps = 1;
-    judged.train.checkpoint.at_end = true;
+    judged.train.checkpoint.every_steps = 1, judged.train.checkpoint.at_end = true;
     judged.train.checkpoint.path = "checkpoints";
+    if (spec.name == "samples_once") make_a_set(judged);
     if (spec.name == "evaluations") judged.train.definition.evaluation = {2, 4};
     if (spec.name == "bubble_formula" || spec.name == "live_activations") {  // 2 stages, 3 micro-batches
       judged.train.layout.parallel.pipeline = 2;
