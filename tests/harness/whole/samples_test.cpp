@@ -73,7 +73,7 @@ TEST(Samples, EachPlantedMistakeTurnsItsCheckRed) {
   const std::vector<PlantedMistake> all = {
       {"sampler_forgets_epoch", kShuffled, {}, "golden:bitwise", ""},
       {"sampler_forgets_epoch", kShuffled, {}, "samples_once", "epoch 1"},
-      {"sampler_begins_again", kShuffled, kResumes, "samples_once", "times in epoch 1"},
+      {"sampler_begins_again", kShuffled, kResumes, "samples_once", "2 times in epoch 0"},
       {"sampler_skips_twice", kShuffled, kResumes, "samples_once", "sample"},
       {"sampler_seeded_by_rank", kShuffled, {}, "samples_once", "epoch 0"},
       {"sampler_counts_by_rank", kShuffled, kLosesARank, "samples_once", "sample"},
@@ -81,7 +81,7 @@ TEST(Samples, EachPlantedMistakeTurnsItsCheckRed) {
       {"curriculum_counts_all", kCurriculum, {}, "golden:bitwise", "step 0"},
       {"packing_sees_others", kPacking, {}, "golden:bitwise", "step 0"},
       {"packing_positions_go_on", kPacking, {}, "golden:bitwise", "step 0"},
-      {"packing_positions_go_on", kPacking, {"model.family=llama"}, "golden:bitwise", "step 0"},
+      {"packing_positions_go_on", kPacking, {"model.family=llama"}, "golden:bitwise", "tensors differ"},
       {"packing_learns_boundaries", kPacking, {}, "golden:bitwise", "step 0"},
       {"packing_means_of_samples", kPacking, {}, "golden:bitwise", "step 0"},
   };
@@ -234,7 +234,7 @@ TEST(Samples, PackedDocumentsGiveWhatTheyGiveAlone) {
 TEST(Samples, DocumentsOfAnyLengthsGiveWhatTheyGiveAlone) {
   const TemporaryFolder folder;
   for (const std::vector<std::int64_t>& lengths :
-       {std::vector<std::int64_t>{2, 7, 3}, {1, 1, 9}, {12}, {5, 1, 4, 2}, {11, 1}}) {
+       {std::vector<std::int64_t>{2, 7, 3}, {1, 1, 10}, {12}, {5, 1, 4, 2}, {11, 1}}) {
     std::vector<std::int32_t> packed;
     double sum = 0, tokens = 0;
     for (const std::int64_t length : lengths) {
