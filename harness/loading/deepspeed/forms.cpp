@@ -31,7 +31,8 @@ constexpr Removed kRemoved[] = {
     {"/amp", "Apex AMP is removed", "Remove it; use fp16, bf16 or torch_autocast."},
     {"/elasticity", "elastic training is removed", "Remove it and give the batch sizes."},
     {"/curriculum_learning", "the curriculum of the top level is removed",
-     "Remove it; its successor is data_efficiency.data_sampling.curriculum_learning."},
+     "Remove it; its successor is data_efficiency.data_sampling.curriculum_learning, and a scenario has "
+     "\"curriculum\"."},
     {"/progressive_layer_drop", "progressive layer dropping is removed", "Remove it."},
     {"/eigenvalue", "quantization by eigenvalues is removed", "Remove it."},
     {"/sparse_attention", "sparse attention is removed", "Remove it."},

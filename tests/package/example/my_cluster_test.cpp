@@ -84,7 +84,8 @@ property::Property of_family(const char* family) {
   mlps.change = [family](Json& scenario) {
     const Json drawn = scenario["model"];
     scenario["model"] = {{"family", family}, {"heads", 1}};
-    for (const char* not_for_it : {"checkpointing", "evaluation"}) scenario.erase(not_for_it);
+    for (const char* not_for_it : {"checkpointing", "evaluation", "curriculum"}) scenario.erase(not_for_it);
+    scenario["data"].erase("packing");
     scenario["deepspeed"].erase("activation_checkpointing");
     for (const char* size : {"layers", "width", "context", "vocab"}) scenario["model"][size] = drawn[size];
   };

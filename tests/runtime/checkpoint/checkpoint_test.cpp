@@ -157,6 +157,25 @@ TEST(CheckpointFields, EachMatters) {
   EXPECT_EQ(seen, tried);
 }
 
+TEST(CheckpointFields, WhereASamplerStandsMatters) {
+  TrainPlan plan = eventful_plan(LossScalerKind::dynamic);
+  plan.definition.data.sampler = {SampleOrder::shuffled, 3, plan.definition.global_batch + 1, false};
+  const Saved saved = saved_by(plan);
+  Looking looking(*saved.disks, saved.plan);
+  const json whole = json::parse(looking.storage.read(looking.folder(3) + '/' + kManifest));
+  ASSERT_EQ(difference_after(saved, 3, sealed(whole)), "");
+  json other = whole;
+  other["state"].erase("sampler");
+  EXPECT_NE(difference_after(saved, 3, sealed(other)).find("its sampler stands at sample 0"), std::string::npos);
+  for (const char* field : {"seed", "epoch", "index"}) {
+    other = whole;
+    other["state"]["sampler"][field] = whole["state"]["sampler"][field].get<int>() + 1;
+    EXPECT_NE(difference_after(saved, 3, sealed(other)).find("its sampler stands"), std::string::npos) << field;
+    other["state"]["sampler"].erase(field);
+    EXPECT_EQ(difference_after(saved, 3, sealed(other)).substr(0, 8), "refused:") << field;
+  }
+}
+
 // Tensors, by kind: without one it is refused; with zeros in its place the bits are others.
 TEST(CheckpointFields, EachKindOfTensorMatters) {
   TrainPlan plan = saving_plan(2);
