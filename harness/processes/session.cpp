@@ -330,7 +330,7 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& 
       told.back().record.how = RankRecord::How::died;
       told.back().record.why = "its process gave no report";
     }
-    replay(notes, scenario.train.definition.steps, collector);
+    replay(notes, scenario.train.definition.steps, scenario.train.definition.global_batch, collector);
   } catch (const runtime::Malformed& bad) {
     missing = true;  // what that process does next is unknown
     const bool in_report = notes.size() < reports.size();

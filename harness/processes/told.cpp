@@ -111,8 +111,8 @@ runtime::EvaluationRecord within(const NoteTaker::Bounds& bounds, runtime::Evalu
 }
 runtime::SamplesRecord within(const NoteTaker::Bounds& bounds, runtime::SamplesRecord told) {
   expect_step(bounds, told.step);
-  constexpr runtime::Index kBatchMax = 1'000'000'000;
-  if (told.first < 0 || told.first > kBatchMax) throw runtime::Malformed("a place that no batch has");
+  if (told.first < 0 || told.first > bounds.batch || runtime::Index(told.rows.size()) > bounds.batch - told.first)
+    throw runtime::Malformed("a place that no batch has");
   return told;
 }
 runtime::ReplicaRecord within(const NoteTaker::Bounds& bounds, runtime::ReplicaRecord told) {
@@ -211,7 +211,7 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
 }
 
 // The rank that has reported the fewest steps goes on; among equals the lowest.
-void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector) {
+void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, int batch, Collector& collector) {
   std::vector<std::size_t> next(notes.size());
   for (;;) {
     std::size_t chosen = notes.size();
@@ -223,7 +223,7 @@ void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Col
     const Note& note = notes[chosen][next[chosen]++];
     try {
       if (note.body.empty()) throw runtime::Malformed("an empty note");
-      NoteTaker::tell(int(chosen), note.body, {int(notes.size()), steps}, collector);
+      NoteTaker::tell(int(chosen), note.body, {int(notes.size()), steps, batch}, collector);
     } catch (const runtime::Malformed& bad) {
       throw runtime::Malformed(fmt::format("rank {} reported {}", chosen, bad.what()));
     }

@@ -20,6 +20,7 @@ class NoteTaker final : public runtime::Observer {
   struct Bounds {  // of what a rank can report
     int ranks = 0;
     std::int64_t steps = 0;
+    int batch = 0;  // samples a step
   };
 
   // gradients_of, digest_gradients: as the Collector's.
@@ -55,7 +56,7 @@ class NoteTaker final : public runtime::Observer {
 
  private:
   enum class Kind : std::uint8_t;
-  friend void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector);
+  friend void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, int batch, Collector& collector);
   template <class... T>
   void note(Kind kind, const T&... what);
   static void tell(int rank, std::span<const std::byte> body, const Bounds& bounds, Collector& collector);
@@ -68,9 +69,9 @@ class NoteTaker final : public runtime::Observer {
   std::vector<Note> notes_;
 };
 
-// Notes by rank, of a run of so many steps. Throws runtime::Malformed, which names the rank, where a note holds values
-// that the run cannot have.
-void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector);
+// Notes by rank, of a run of so many steps and samples a step. Throws runtime::Malformed, which names the rank, where a
+// note holds values that the run cannot have.
+void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, int batch, Collector& collector);
 
 std::vector<std::byte> to_bytes(RankReport report);
 // Throws runtime::Malformed.

@@ -369,7 +369,7 @@ bool take_report(std::string_view bytes) {
     notes[0] = harness::report_from(as_bytes(bytes)).notes;
     harness::Collector collector(1, -1, false);
     collector.begin_attempt(0);
-    harness::replay(notes, 4, collector);
+    harness::replay(notes, 4, 8, collector);
     taken = true;
   } catch (const Malformed&) {
   }

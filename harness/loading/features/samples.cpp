@@ -194,7 +194,8 @@ void read_sampler(const Reader& top, Scenario& scenario) {
     own.problem("seed", "a sequential order has none", "Remove it, or set order to \"shuffled\".");
   if (d.data.synthetic && plan.samples == 0)
     return own.problem("samples", "synthetic data hold as many samples as one likes", "Say how many.");
-  if (!d.data.synthetic && d.data.bytes.empty() && d.data.tokens.empty()) return;  // said already
+  const bool without_data = !d.data.synthetic && d.data.bytes.empty() && d.data.tokens.empty();
+  if (without_data || d.model.context < 1 || d.global_batch < 1) return;  // said already
   const std::int64_t there = runtime::samples_of_data(d);
   if (there < plan.samples || there < 1)
     return own.problem("samples", fmt::format("the data hold {} samples of {} tokens", there, d.model.context + 1),

@@ -45,7 +45,7 @@ RunRecord through_notes(const Scenario& scenario) {
     EXPECT_EQ(back.record.state, reports[rank].record.state);
     notes.push_back(std::move(back.notes));
   }
-  replay(notes, scenario.train.definition.steps, collector);
+  replay(notes, scenario.train.definition.steps, scenario.train.definition.global_batch, collector);
   RunRecord record = std::move(collector.record());
   record.training.history = collector.history();
   return record;
@@ -87,13 +87,22 @@ TEST(Told, ADifferenceBetweenRanksSurvivesTheWay) {
   EXPECT_FALSE(record.agreement.replica_differences.empty());
 }
 
+TEST(Told, SamplesReplayToTheSimulatorsRecord) {
+  Scenario scenario = scenario_of("1");
+  scenario.train.definition.data.sampler = {runtime::SampleOrder::shuffled, 3, 20, false};
+  const RunRecord simulated = Simulation(scenario, {}).run(), told = through_notes(scenario);
+  ASSERT_EQ(told.training.samples.size(), 4u);
+  for (std::size_t step = 0; step < 4; ++step)
+    EXPECT_EQ(told.training.samples[step].rows, simulated.training.samples[step].rows) << "step " << step;
+}
+
 TEST(Told, NotesThatAreCutOffAreRefused) {
   Collector collector(1);
   std::vector<std::vector<Note>> notes(1);
   notes[0].push_back({0, {std::byte{0}, std::byte{1}}});
-  EXPECT_THROW(replay(notes, 4, collector), runtime::Malformed);
+  EXPECT_THROW(replay(notes, 4, 8, collector), runtime::Malformed);
   notes[0].back().body = {std::byte{200}};
-  EXPECT_THROW(replay(notes, 4, collector), runtime::Malformed);
+  EXPECT_THROW(replay(notes, 4, 8, collector), runtime::Malformed);
 }
 
 // What a rank says is used to find places in lists.
@@ -103,7 +112,7 @@ TEST(Told, StepsAndRanksThatTheRunDoesNotHaveAreRefused) {
     tell(taker);
     Collector collector(2, -1, true);
     try {
-      replay({{}, taker.take()}, 4, collector);
+      replay({{}, taker.take()}, 4, 8, collector);
     } catch (const runtime::Malformed& bad) {
       return std::string(bad.what()).starts_with("rank 1 reported");
     }
@@ -122,6 +131,11 @@ TEST(Told, StepsAndRanksThatTheRunDoesNotHaveAreRefused) {
   EXPECT_TRUE(refused([](NoteTaker& to) { to.gradients(0, kFar, {{}}); }));
   EXPECT_TRUE(refused([](NoteTaker& to) { to.scores(0, {0, 1}, {1.0}); }));
   EXPECT_TRUE(refused([](NoteTaker& to) { to.scores(0, {7}, {1.0}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.samples(0, {kFar, 0, 0, {1}}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.samples(0, {0, 0, kFar, {1}}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.samples(0, {0, 0, -1, {1}}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.samples(0, {0, 0, 7, {1, 2}}); })) << "of a batch of 8";
+  EXPECT_FALSE(refused([](NoteTaker& to) { to.samples(0, {0, 0, 6, {1, 2}}); }));
   EXPECT_TRUE(refused([](NoteTaker& to) {
     runtime::ShardRecord shard;
     shard.members = 2;
