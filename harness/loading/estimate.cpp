@@ -109,7 +109,8 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   // stage's layers only.
   const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
   const double experts = l * c * weights_of_mlp(d.model) / estimate.parameters;  // of the parameters
-  const double share = parallel.expert > 1 ? 1 - experts + experts / parallel.expert : 1.0 / parallel.ranks();
+  const double share =
+      parallel.expert > 1 ? 1 - experts + experts / parallel.expert : 1.0 / (parallel.pipeline * parallel.tensor);
   const double state =
       share * (compute * estimate.parameters + trained * (gradient + sums + moments + masters + 4 * 2 * levels)) +
       compression_of(d, trained, ranks);
@@ -122,7 +123,7 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
     kept += segment.recomputed ? 0 : 1;
   }
   const double activations =
-      compute * micro *
+      compute * micro / parallel.context *
       (l * t * c + (kept + longest) * (t * layer + (d.model.fused_attention ? 0 : 2 * h * t * t)) +
        (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder

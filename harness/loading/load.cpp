@@ -22,6 +22,7 @@
 #include "harness/loading/faults.h"
 #include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
+#include "harness/loading/features/context.h"
 #include "harness/loading/features/evaluation.h"
 #include "harness/loading/features/experts.h"
 #include "harness/loading/features/hugging_face.h"
@@ -238,6 +239,7 @@ Scenario load(Document document, const LoadOptions& options) {
   settle_steady(top, scenario);
   check_parallel(top, scenario);
   check_experts(top, scenario);
+  check_context(top, scenario);
   check_shard_groups(top, scenario);
   check_rules(top, scenario);
   check_recovery(top, scenario);

@@ -9,6 +9,7 @@
 
 #include "harness/input/files.h"
 #include "harness/loading/extensions.h"
+#include "harness/loading/features/context.h"
 #include "harness/loading/features/experts.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/features/weights_file.h"
@@ -28,6 +29,7 @@ using runtime::ExpertsPlan;
 using runtime::ModelPlan;
 
 const Words<bool> kAttentions = {{false, "standard"}, {true, "fused"}};
+const Words<bool> kGradientSums = {{false, "tokens"}, {true, "segments"}};
 
 // The path from a scenario to its model.
 template <class... Path>
@@ -256,6 +258,14 @@ const Keys<Scenario>& model_keys() {
        "numbers "
        "a row, works by blocks of 32 keys and computes the probabilities again: long contexts fit. Its sums have "
        "another order, and so its own bits."},
+      {"gradient_sums",
+       in_words(kGradientSums, &Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::model,
+                &ModelPlan::segmented_gradients)
+           .unless_standard(),
+       choice(words_of(kGradientSums)), kBits,
+       "How a sample's gradient of a weight is summed. tokens: one chain over all its tokens. segments: a chain over "
+       "each eighth of them, then the tree over the eight; world.context needs it, since ranks then have tokens of "
+       "their own. Its sums have another order, and so its own bits."},
       {"dropout", written_as<Scenario>(dropout_of).when(has_dropout),
        either(number().least(0).below(1), dropout_keys().shape()).standard(0), kBits,
        "Share of values set to zero while training, by training_seed, step and sample, never by rank: one number, or "
@@ -309,6 +319,7 @@ void read_model(const Reader& model, Scenario& scenario) {
   read_frozen(model, plan);
   plan.dropout = read_dropout(model);
   settle_experts(model, plan.experts);
+  check_gradient_sums(model, plan);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
     const int fits = plan.width / plan.heads * plan.heads;
     model.problem("width", fmt::format("{} is not a multiple of {} heads", plan.width, plan.heads),

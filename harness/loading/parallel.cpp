@@ -51,7 +51,7 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
   const auto refuse = [&](const char* at, const std::string& what, const char* fix) {
     top.findings().add(at, what, fix);
   };
-  constexpr const char* kCut = "together with world.pipeline, world.tensor or world.expert above 1";
+  constexpr const char* kCut = "together with world.pipeline, world.tensor, world.expert or world.context above 1";
   if (train.definition.quirks.any())
     refuse("/quirks", fmt::format("not supported: quirks {}", kCut), "Leave quirks out, or use 1 for all of them.");
   if (train.recovery.rerun_and_compare)
@@ -68,13 +68,14 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
 // Formulas of ranks that each have every layer, and all of it or the experts of a group.
 void refuse_formulas(const Reader& top, const Scenario& scenario) {
   const ParallelPlan& plan = scenario.train.layout.parallel;
-  if (plan.pipeline * plan.tensor == 1) return;
+  if (plan.ranks_of_sample() == 1) return;
   for (std::size_t i = 0; i < scenario.checks.size(); ++i) {
     for (const char* formula : {"memory_formula", "traffic_formula", "model_state_gb"}) {
       if (scenario.checks[i].name != formula) continue;
+      if (plan.pipeline * plan.tensor == 1 && scenario.checks[i].name != "traffic_formula") continue;
       top.findings().add(fmt::format("/checks/{}", i),
-                         fmt::format("not supported: {} where layers are on several ranks", formula),
-                         "Leave it out, or use 1 for world.pipeline and world.tensor.");
+                         fmt::format("not supported: {} where several ranks work on one sample", formula),
+                         "Leave it out, or use 1 for world.pipeline, world.tensor and world.context.");
     }
   }
 }
@@ -116,7 +117,8 @@ std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes) {
     return 0;
   }
   if (per_node) return world.integer("ranks_per_node", 0);
-  const std::int64_t ranks = world.integer("replicas", 0) * world.integer("pipeline", 1) * world.integer("tensor", 1);
+  const std::int64_t ranks = world.integer("replicas", 0) * world.integer("pipeline", 1) * world.integer("tensor", 1) *
+                             world.integer("context", 1);
   if (nodes < 1 || ranks < 1) return 0;
   if (ranks % nodes == 0) return ranks / nodes;
   world.problem("replicas", fmt::format("{} ranks cannot be split evenly over {} nodes", ranks, nodes),
@@ -128,7 +130,8 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
   ParallelPlan& plan = scenario.train.layout.parallel;  // as the rows of world_keys() have filled it
   const bool interleaved = plan.schedule == PipelineSchedule::interleaved && plan.pipeline > 1;
   plan.virtual_stages = int(world.integer("virtual_stages", interleaved ? 2 : 1));
-  if (plan.pipeline < 1 || plan.tensor < 1 || plan.expert < 1 || plan.pipeline > 4096 || plan.tensor > 8) {
+  if (plan.pipeline < 1 || plan.tensor < 1 || plan.expert < 1 || plan.context < 1 || plan.pipeline > 4096 ||
+      plan.tensor > 8 || plan.context > 8) {
     plan = {};
     return 0;  // the schema said so
   }
@@ -147,7 +150,11 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
     plan.virtual_stages = 1;
   }
   read_pieces(world, scenario.train.definition.model, plan);
-  const int sharing = ranks / (plan.pipeline * plan.tensor);  // the batch
+  if (plan.context_zigzag && plan.context == 1) {
+    scenario.notes.push_back("world.context_cut has no effect without context parallelism");
+    plan.context_zigzag = false;
+  }
+  const int sharing = ranks / plan.ranks_of_sample();  // the batch
   if (plan.expert > 1 && plan.ranks() == plan.expert && ranks > 0 && sharing % plan.expert != 0) {
     world.problem(
         "expert",
@@ -157,12 +164,15 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
         "Change the number of ranks, or expert.");
     return 0;
   }
-  if (ranks > 0 && ranks % (plan.pipeline * plan.tensor) != 0) {
-    world.problem("",
-                  fmt::format("a copy of the model spans {} pipeline stages x {} tensor-parallel ranks: the number of "
-                              "ranks, {}, must be a multiple of {}",
-                              plan.pipeline, plan.tensor, ranks, plan.pipeline * plan.tensor),
-                  fmt::format("Use a multiple of {} ranks.", plan.pipeline * plan.tensor));
+  if (ranks > 0 && ranks % plan.ranks_of_sample() != 0) {
+    const std::string spans = plan.context > 1 ? fmt::format("a sample's tokens are on {} ranks", plan.context)
+                                               : fmt::format(
+                                                     "a copy of the model spans {} pipeline stages x {} "
+                                                     "tensor-parallel ranks",
+                                                     plan.pipeline, plan.tensor);
+    world.problem(
+        "", fmt::format("{}: the number of ranks, {}, must be a multiple of {}", spans, ranks, plan.ranks_of_sample()),
+        fmt::format("Use a multiple of {} ranks.", plan.ranks_of_sample()));
     return 0;
   }
   return sharing;
@@ -172,11 +182,14 @@ void check_parallel(const Reader& top, const Scenario& scenario) {
   const ParallelPlan& plan = scenario.train.layout.parallel;
   const runtime::ModelPlan& model = scenario.train.definition.model;
   if ((plan.alone() && plan.layers.empty()) || !runtime::problem(model).empty()) return;  // read_model said it
-  if (std::string why = runtime::problem(model, plan); !why.empty()) {
-    const char* place = plan.expert > 1   ? "/world/expert"
-                        : plan.tensor > 1 ? "/world/tensor"
-                        : plan.alone()    ? "/world/pipeline_layers"
-                                          : "/world/pipeline";
+  std::string why = runtime::problem(model, plan);
+  if (plan.context > 1 && !model.segmented_gradients) why.clear();  // check_context() says it
+  if (!why.empty()) {
+    const char* place = plan.expert > 1    ? "/world/expert"
+                        : plan.context > 1 ? "/world/context"
+                        : plan.tensor > 1  ? "/world/tensor"
+                        : plan.alone()     ? "/world/pipeline_layers"
+                                           : "/world/pipeline";
     top.findings().add(place, std::move(why), "");
   }
   if (plan.alone()) return;

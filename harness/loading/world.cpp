@@ -77,7 +77,7 @@ const Keys<Scenario>& world_keys() {
       {"ranks_per_node", at(&Scenario::world, &WorldPlan::ranks_per_node).read_by_hand(), integer(1, 100'000).unset(),
        kNoBit, "Ranks (devices) of a machine."},
       {"replicas", by_hand, integer(1, 100'000), kNoBit,
-       "Instead of ranks_per_node: copies of the model, each on pipeline x tensor ranks; the data axis."},
+       "Instead of ranks_per_node: copies of the model, each on pipeline x tensor x context ranks; the data axis."},
       {"network", at(&Scenario::world, &WorldPlan::network), choice({"ideal", "nvlink", "pcie", "ib", "tcp"}), kNoBit,
        "Links between machines (ideal: messages take no time): latency, bandwidth, which ranks learn of a failure and "
        "when."},
@@ -118,6 +118,19 @@ const Keys<Scenario>& world_keys() {
       {"expert", of_parallel(&ParallelPlan::expert).unless_standard(), integer(1, runtime::ExpertsPlan::kMost), kNoBit,
        "Ranks over which the experts of a layer are divided: neighbours among the ranks that share the batch, whose "
        "number it divides. Dense parameters are on all ranks; rows of tokens go to the ranks of their experts."},
+      {"context", of_parallel(&ParallelPlan::context).unless_standard(), choice({1, 2, 4, 8}), kNoBit,
+       "Context parallelism (Ulysses): ranks that share the tokens of each sample. Each has all parameters, rows of "
+       "its "
+       "own tokens and, while it attends, the rows of all tokens of its own heads. Needs model.gradient_sums "
+       "\"segments\"."},
+      {"context_cut",
+       in_words(Words<bool>{{false, "contiguous"}, {true, "zigzag"}}, &Scenario::train, &TrainPlan::layout,
+                &Layout::parallel, &ParallelPlan::context_zigzag)
+           .unless_standard(),
+       choice({"contiguous", "zigzag"}), kNoBit,
+       "Which tokens a rank of a context group has: one stretch of a sample, or a chunk from its front and one from "
+       "its "
+       "end, as causal masks are balanced with ring attention (2 and 4 ranks)."},
       {"shard_group", of_parallel(&ParallelPlan::shard_group).unless_standard(), integer(0, kRanksMax), kNoBit,
        "ZeRO 1 to 3 with replicas (HSDP, MiCS): shards live inside groups of so many neighbours of the ranks that "
        "share "

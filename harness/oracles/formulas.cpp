@@ -86,8 +86,19 @@ Kept kept_for_backward(const FormulaSizes& s) {
   return kept;
 }
 
-// Tokens of a micro-batch.
-double rows_of(const FormulaSizes& s) { return double(s.plan.samples_at_once()) * s.plan.definition.model.context; }
+// Tokens of a micro-batch that are on a rank.
+double rows_of(const FormulaSizes& s) {
+  return double(s.plan.samples_at_once()) * s.plan.definition.model.context / s.plan.layout.parallel.context;
+}
+
+// What a rank of a context group holds of all tokens while it attends, its heads' rows and their gradients, and the
+// losses of all tokens.
+double rows_by_heads(const FormulaSizes& s) {
+  const int ranks = s.plan.layout.parallel.context;
+  if (ranks == 1) return 0;
+  const runtime::ModelShape shape(s.plan.definition.model);
+  return s.C * rows_of(s) * double(shape.C + shape.Q) + kFloat * rows_of(s) * ranks;
+}
 
 // Rows inside the mlps of a micro-batch: a token's, once a choice; or places for all that may arrive at this rank.
 double inside_rows(const FormulaSizes& s) {
@@ -100,7 +111,8 @@ double inside_rows(const FormulaSizes& s) {
 // buffers at the end and for backward.
 double activation_bytes(const FormulaSizes& s) {
   const runtime::ModelPlan& m = s.plan.definition.model;
-  const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
+  const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab;
+  const double samples = double(s.plan.samples_at_once());
   const Kept kept = kept_for_backward(s);
   const runtime::ModelShape shape(m);
   const double inside = double(shape.U + shape.F), rows = inside_rows(s);  // into and out of the mlp's activation
@@ -112,8 +124,10 @@ double activation_bytes(const FormulaSizes& s) {
   const double probabilities = R * m.heads * (m.fused_attention ? kFloat * 2 : s.C * T);
   // What arrives from a group, whose it is, and where what was sent came from.
   const double arrivals = s.E > 1 ? rows * (s.C * C + 2 * kFloat) : 0;
+  // Fused attention in a context group: what comes out of the heads is kept as rows of heads too.
+  const double by_heads = m.fused_attention && s.plan.layout.parallel.context > 1 ? s.C * R * C : 0;
   const double layer =
-      s.C * (R * (4 * C + Q) + rows * inside) + probabilities + kFloat * 2 * a_norm * R + routes + arrivals;
+      s.C * (R * (4 * C + Q) + rows * inside) + by_heads + probabilities + kFloat * 2 * a_norm * R + routes + arrivals;
   const double end =
       s.C * R * (C + V) + kFloat * ((a_norm + 1) * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
   const double angles = m.llama() && m.layers > 0 ? kFloat * T * double(shape.D) : 0;  // of rotary positions
@@ -125,7 +139,8 @@ double activation_bytes(const FormulaSizes& s) {
   const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
   const auto& frozen = s.parameters.frozen();
   const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias
-  return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + (unused ? kFloat * C : 0);
+  return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + rows_by_heads(s) +
+         (unused ? kFloat * C : 0);
 }
 
 double checkpoint_bytes(const FormulaSizes& s) {

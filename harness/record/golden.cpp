@@ -114,6 +114,7 @@ Json key_fields(const runtime::Definition& d) {
     fields["model"].update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
   if (m.experts.on()) fields["model"]["experts"] = experts_fields(m.experts);
   if (m.fused_attention) fields["model"]["attention"] = "fused";
+  if (m.segmented_gradients) fields["model"]["gradient_sums"] = "segments";
   if (m.logit_scale) fields["model"]["logit_scale"] = true;
   if (m.dropout.any()) fields["model"]["dropout"] = dropout_json(m.dropout);
   if (!m.frozen.empty()) fields["model"]["frozen"] = runtime::frozen_names(m);

@@ -120,7 +120,8 @@ std::string why_not(const Scenario& scenario) {
   const runtime::TrainPlan& train = scenario.train;
   const runtime::RecoveryPlan& recovery = train.recovery;
   if (scenario.world.ranks() == 1) return "there is one rank";
-  if (!train.layout.parallel.alone()) return "the model is cut into pipeline stages, tensor ways or expert groups";
+  if (!train.layout.parallel.alone())
+    return "a model or its samples are cut into pipeline stages, tensor ways, expert or context groups";
   if (train.layout.parallel.shard_group > 0) return "shards are in groups (world.shard_group)";
   if (train.layout.zero.stage == 3 && train.layout.zero.hpz_partition > 1)
     return "secondary shards are in groups (zero_hpz_partition_size)";

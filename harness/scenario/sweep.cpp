@@ -150,8 +150,8 @@ std::vector<Settings> draw(std::vector<Settings> rows, std::size_t n, std::uint6
 
 bool varies_world(const Json& written) {
   if (written.is_array()) return std::any_of(written.begin(), written.end(), varies_world);
-  for (const char* key :
-       {"world", "world.nodes", "world.ranks_per_node", "world.replicas", "world.pipeline", "world.tensor"}) {
+  for (const char* key : {"world", "world.nodes", "world.ranks_per_node", "world.replicas", "world.pipeline",
+                          "world.tensor", "world.context"}) {
     if (written.is_object() && written.contains(key)) return true;
   }
   return false;

@@ -22,7 +22,7 @@ kernels::FastWay fast_way(const runtime::TrainPlan& plan) {
 
 int data_size(const Scenario& scenario) {
   const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
-  return (scenario.world.ranks() - scenario.train.recovery.spares) / (parallel.pipeline * parallel.tensor);
+  return (scenario.world.ranks() - scenario.train.recovery.spares) / parallel.ranks_of_sample();
 }
 
 int micro_batches_of_replica(const Scenario& scenario) {

@@ -55,6 +55,7 @@ Part largest_part(const Scenario& scenario) {
 
 int copies_of(const Scenario& scenario) {
   const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  // Those of a sequence-parallel group have shards of their own: DeepSpeed cuts over data and sequence ranks.
   return std::max(1, scenario.world.ranks() / std::max(1, parallel.pipeline * parallel.tensor));
 }
 
@@ -123,7 +124,7 @@ LedgerLine activations(const Scenario& scenario, const Part& part) {
   const ModelPlan& m = scenario.train.definition.model;
   const runtime::Layout& layout = scenario.train.layout;
   const double element = is_half(scenario) ? 2 : 4, ways = std::max(1, layout.parallel.tensor);
-  const double tokens = double(layout.micro_batch) * m.context;
+  const double tokens = double(layout.micro_batch) * m.context / layout.parallel.context;
   // A first stage of 1F1B has as many micro-batches under way as there are stages.
   const double under_way = std::min(std::max(1, layout.parallel.pipeline), std::max(1, scenario.accumulation));
   const double whole = element * tokens * kept_by_a_layer(m) / ways;
@@ -137,7 +138,7 @@ LedgerLine activations(const Scenario& scenario, const Part& part) {
 LedgerLine logits(const Scenario& scenario, const Part& part) {
   const ModelPlan& m = scenario.train.definition.model;
   const double element = is_half(scenario) ? 2 : 4, ways = std::max(1, scenario.train.layout.parallel.tensor);
-  const double tokens = double(scenario.train.layout.micro_batch) * m.context;
+  const double tokens = double(scenario.train.layout.micro_batch) * m.context / scenario.train.layout.parallel.context;
   return {"logits", part.heads ? tokens * m.vocab / ways * (element + 8) : 0,
           "as stored, in fp32, and the gradient of these"};
 }

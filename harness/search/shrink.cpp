@@ -66,7 +66,7 @@ std::vector<Json> synthetic(const Json& data) {
   return {drawn};
 }
 
-// Half as many stages or ways, or ranks of an expert group, on half as many ranks.
+// Half as many stages or ways, or ranks of an expert or a context group, on half as many ranks.
 std::vector<Json> fewer_ways(const Json& world) {
   std::vector<Json> values;
   const auto halve = [&](Json& in, const char* key) {
@@ -75,7 +75,7 @@ std::vector<Json> fewer_ways(const Json& world) {
     return in[key].get<std::int64_t>() > 0;
   };
   if (!world.is_object()) return values;
-  for (const char* ways : {"pipeline", "tensor", "expert"}) {
+  for (const char* ways : {"pipeline", "tensor", "expert", "context"}) {
     for (const char* ranks : {"ranks_per_node", "nodes"}) {
       Json half = world;
       if (halve(half, ways) && halve(half, ranks)) values.push_back(half);

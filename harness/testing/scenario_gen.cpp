@@ -210,6 +210,40 @@ void draw_divided_experts(Json& s) {
   s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 3));
 }
 
+// Groups that share the tokens of each sample, in either cut, and (each fourth time) a rank of one that dies.
+void draw_context(Json& s, const std::string& precision) {
+  const int group = any_of<int>({2, 2, 4, 8}), replicas = between(1, group == 8 ? 2 : 3), keys = group * between(1, 2);
+  s["model"] = {{"layers", between(1, 2)},      {"heads", keys},           {"width", keys * 2 * between(1, 3)},
+                {"context", 8 * between(1, 5)}, {"vocab", between(8, 64)}, {"tied", one_in(2)},
+                {"gradient_sums", "segments"}};
+  if (one_in(2)) {
+    const int queries = between(1, 3);
+    s["model"].update({{"family", "llama"}, {"kv_heads", keys}, {"heads", keys * queries}, {"ffn", between(1, 30)}});
+    s["model"]["width"] = keys * queries * 2 * between(1, 2);
+  }
+  if (one_in(3)) s["model"]["attention"] = "fused";
+  if (one_in(3)) s["model"]["dropout"] = any_of<Json>({0.2, {{"attention", 0.3}}, {{"embedding", 0.2}}});
+  if (one_in(4)) s["model"]["frozen"] = any_of<Json>({{"*.0.*"}, {"*norm.weight", "*ln_1.weight"}, {"*.bias"}});
+  if (s["model"].contains("frozen") && s["model"].contains("family")) s["model"]["frozen"] = {"*.0.*"};
+  if (precision == "fp32" && one_in(3)) s["model"]["logit_scale"] = true;
+  s["data"] = {{"synthetic", true}};
+  s["world"] = {{"nodes", 1}, {"replicas", replicas}, {"context", group}, {"network", "ib"}};
+  if (group < 8 && one_in(2)) s["world"]["context_cut"] = "zigzag";
+  Json& checks = s["checks"];
+  checks.erase(std::remove(checks.begin(), checks.end(), Json("traffic_formula")), checks.end());
+  if (!one_in(4)) return;
+  s["recovery"] = {{"watchdog_s", 60}};
+  s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", 1}};
+  s["recovery"].update({{"policy", "stop"}, {"restarts", 2}, {"restart_s", 10}});
+  s["faults"] = Json::array();
+  s["faults"].push_back({{"kind", "rank_crash"},
+                         {"rank", between(0, group * replicas - 1)},
+                         {"step", between(0, s["steps"].get<int>() - 1)},
+                         {"op", "all_to_all"},
+                         {"phase", any_of<std::string>({"forward", "backward"})}});
+  s["checks"] = {"golden:bitwise", "golden:gradients"};
+}
+
 // Groups of any size, in any number, and (each fourth time) a rank that dies.
 void draw_shard_groups(Json& s) {
   const int group = between(1, 4), groups = between(2, group < 3 ? 5 : 3);
@@ -369,6 +403,10 @@ Drawn draw(const Wanted& wanted) {
   if (wanted.experts) {
     draw_divided_experts(s);
     drawn.ranks = s["world"]["replicas"];
+  }
+  if (wanted.context) {
+    draw_context(s, drawn.precision);
+    drawn.ranks = s["world"]["replicas"].get<int>() * s["world"]["context"].get<int>();
   }
   if (wanted.groups) {
     s["deepspeed"]["zero_optimization"] = draw_zero(between(1, 3));

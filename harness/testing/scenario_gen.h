@@ -27,6 +27,7 @@ struct Wanted {
   bool offload = false;      // of the optimizer, to the host or to files
   bool parallel = false;     // stages of a pipeline, tensor ways
   bool experts = false;      // divided among ranks that share the batch
+  bool context = false;      // the tokens of each sample on several ranks, of which one may die
   bool groups = false;       // shards inside groups of ranks, replicas across them
   bool compression = false;  // of gradients, in stages 0 and 1
   bool restarts = false;     // the job dies once or twice, and goes on from a checkpoint

@@ -43,6 +43,7 @@ void mix_model(Mixer& mix, const ModelPlan& m) {
           m.dropout.embedding, m.dropout.attention, m.dropout.residual);
   if (m.llama()) mix.all(m.key_heads(), m.hidden(), m.rope_theta);
   if (m.fused_attention) mix("fused attention");
+  if (m.segmented_gradients) mix("segmented gradients");
   if (const ExpertsPlan& x = m.experts; x.on())
     mix.all(x.count, x.per_token, x.capacity_factor, x.normalized, x.balance, x.z);
   for (const std::string& name : frozen_names(m)) mix(name);

@@ -20,7 +20,9 @@ Grid::Grid(const ParallelPlan& plan, int world_size, const std::vector<int>& mem
 Grid::Grid(const ParallelPlan& plan, const Seats& seats, const std::vector<int>& members)
     : pipeline_(plan.pipeline),
       ways_(plan.ways()),
-      way_name_(plan.expert > 1 ? ", expert way " : ", tensor way "),
+      way_name_(plan.expert > 1    ? ", expert way "
+                : plan.context > 1 ? ", context way "
+                                   : ", tensor way "),
       holders_(std::size_t(plan.ranks())) {
   for (const int rank : members) {
     const GridPlace place = launch_place(plan, seats.count, seats.of(rank));

@@ -1,8 +1,8 @@
 // Grid: the places of ranks. The axes of a world are pipeline (slowest), data, tensor (fastest): the order of
 // Megatron-LM's default "tp-dp-pp" and of DeepSpeed's PipeModelDataParallelTopology. In place of tensor ways there may
-// be the ranks of an expert group: neighbours among the data-parallel ranks, in both of them. A member keeps its stage
-// and its way as long as it is a member, since its parameters are there. Its place along the data axis is counted anew
-// in each world.
+// be the ranks of an expert group: neighbours among the data-parallel ranks, in both of them; or of a context group. A
+// member keeps its stage and its way as long as it is a member, since its parameters are there. Its place along the
+// data axis is counted anew in each world.
 #pragma once
 
 #include <optional>

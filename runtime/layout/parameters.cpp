@@ -7,6 +7,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
 #include "kernels/slabs.h"
+#include "runtime/layout/context_cut.h"
 #include "runtime/layout/family.h"
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/llama_parameters.h"
@@ -51,6 +52,7 @@ ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int s
   part.way = way;
   part.ways = parallel.ways();
   part.by_experts = parallel.expert > 1;
+  part.by_tokens = parallel.context > 1;
   for (int piece = stage; piece < count; piece += parallel.pipeline) {
     part.pieces.push_back({bounds[std::size_t(piece)], bounds[std::size_t(piece) + 1], piece == 0, piece + 1 == count});
   }
@@ -69,6 +71,28 @@ std::string expert_problem(const ModelPlan& model, const ParallelPlan& parallel)
   if ((each & (each - 1)) == 0) return "";
   return "each of " + std::to_string(ranks) + " ranks would have " + std::to_string(each) +
          " experts: the gradient norm adds them pairwise, so it must be 1, 2, 4, 8, ...";
+}
+
+// Each rank of a context group has whole segments of a sample's tokens, and while it attends whole key heads.
+std::string context_problem(const ModelPlan& model, const ParallelPlan& parallel) {
+  if (parallel.context == 1) return "";
+  const auto number = [](long long n) { return std::to_string(n); };
+  const ContextCut cut = context_cut(model, parallel);
+  if (parallel.context != 2 && parallel.context != 4 && parallel.context != 8)
+    return "context parallelism is exact on 1, 2, 4 or 8 ranks, since a sample has 8 segments; not on " +
+           number(parallel.context);
+  if (cut.chunks() > kernels::kSlabs)
+    return "two chunks for each of " + number(parallel.context) + " ranks are more than the 8 segments of a sample";
+  if (model.context % kernels::kSlabs != 0)
+    return "context parallelism gives each rank whole segments of an eighth of a sample: a context of " +
+           number(model.context) + " tokens is no multiple of 8";
+  if (model.key_heads() % parallel.context != 0)
+    return number(model.key_heads()) + " key heads cannot be divided evenly among " + number(parallel.context) +
+           " ranks while they attend";
+  if (!model.segmented_gradients)
+    return "one chain over a sample's tokens makes its gradients of weights, and ranks with tokens of their own have "
+           "only links of it";
+  return "";
 }
 
 }  // namespace
@@ -96,6 +120,7 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
            number(parallel.tensor);
   }
   if (std::string why = expert_problem(model, parallel); !why.empty()) return why;
+  if (std::string why = context_problem(model, parallel); !why.empty()) return why;
   if (parallel.tensor == 1) return "";
   if (parallel.sequence_parallel && kernels::filled_ways(model.context, parallel.tensor) < parallel.tensor) {
     return "sequence parallelism gives each of the " + number(parallel.tensor) + " tensor-parallel ranks segments of " +

@@ -105,8 +105,9 @@ struct ModelPart {
   int way = 0;
   int ways = 1;
   bool by_experts = false;  // the ways are the ranks of an expert group, not of tensor parallelism
+  bool by_tokens = false;   // they are those of a context group: each has all parameters, and tokens of its own
   // The ways have parts of their own of such a parameter; else each has all of it.
-  bool cuts(const ParameterInfo& p) const { return ways > 1 && (by_experts ? p.experts > 0 : p.splits); }
+  bool cuts(const ParameterInfo& p) const { return ways > 1 && !by_tokens && (by_experts ? p.experts > 0 : p.splits); }
 };
 // The part of a stage and a way. Throws std::invalid_argument where the plan's layers are not the model's.
 ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int stage, int way);

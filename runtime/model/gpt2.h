@@ -5,7 +5,8 @@
 // positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for. A Llama
 // may have several experts in place of each mlp, of which a token goes to k (gpt2_experts.cpp); there the mlp's rows
 // are slots, k of them a token. Where the experts are divided among ranks, they are the rows that arrive at this rank's
-// (gpt2_expert_group.cpp).
+// (gpt2_expert_group.cpp). Where ranks share a sample's tokens, each has rows of its own, but while it attends
+// (gpt2_context.cpp).
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
 // (segments.h) share theirs with all micro-batches in flight, and only the residual stream into a recomputed segment is
@@ -22,103 +23,15 @@
 #include "kernels/experts.h"
 #include "kernels/gemm.h"
 #include "runtime/comm/expert_group.h"
-#include "runtime/comm/tensor_parallel.h"
-#include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/segments.h"
 #include "runtime/model/activation_store.h"
 #include "runtime/model/dropout.h"
+#include "runtime/model/gpt2_stores.h"
 #include "runtime/model/model.h"
 #include "runtime/model/packing.h"
 #include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
-
-// What a tensor way has of a model's sizes: all of them, where there is one. Products are split by columns or rows of
-// their weights; between them, in the residual stream, a way has the rows of all tokens or, with sequence parallelism,
-// of its own.
-struct Gpt2Way {
-  Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxis* tensor);
-  Index V, H, Q, F, U;        // as in ModelShape
-  Index A;                    // width of attention: H * D
-  Index first_head;           // of the model
-  Index first_vocabulary;     // of the model
-  Index tokens, first_token;  // of each sample, in the residual stream
-};
-
-// What a router leaves for backward, of layers with experts.
-struct RouteStore {
-  BufferPtr probs;           // (slots, R, E)
-  BufferPtr chosen;          // (slots, R k)  of integers
-  BufferPtr gates, spreads;  // (slots, R k), (slots, R)
-  BufferPtr shares;          // (slots, samples, E)
-};
-
-// And where the experts are divided among ranks; N rows at most are packed here, and arrive here (comm/expert_group.h).
-struct ArrivalStore {
-  BufferPtr sources;  // (slots, N)  of integers: the slot of each packed row
-  BufferPtr experts;  // (slots, N)  of integers: whose rows arrived
-  BufferPtr rows;     // (slots, N, C)
-};
-
-// Activations of layers, R = samples_max * T rows each, Rs in the residual stream; A, H, Q, F, U as a way has
-// them; k is 1 without experts. Where experts are divided among ranks, N stands for R k.
-struct LayerStore {
-  BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
-  BufferPtr ln1, ln2;                    // (slots, Rs, C)
-  BufferPtr att;                         // (slots, R, A)
-  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)   no means in a Llama
-  BufferPtr qkv;                         // (slots, R, Q)
-  BufferPtr probs;                       // (slots, samples * H * T, T)  fused attention: none
-  BufferPtr stats;                       // (slots, samples * H * T, 2)  of fused attention only
-  BufferPtr fc;                          // (slots, R k, U)  into the mlp's activation
-  BufferPtr gelu;                        // (slots, R k, F)  out of it
-  RouteStore routes;
-  ArrivalStore arrivals;
-};
-
-// Working memory of a layer with experts.
-struct ExpertWork {
-  BufferPtr logits;   // (R, E)    of the router, in fp32
-  BufferPtr rows;     // (R k, C)  out of the experts; backward: the gradient of that, then of what goes into them
-  BufferPtr dgates;   // (R k)
-  BufferPtr dlogits;  // (R, E)
-};
-
-// More of it where the experts are divided among ranks; ExpertWork's rows are (N, C) there.
-struct GroupWork {
-  BufferPtr slots;           // (R k, C)  out of the experts, back here; backward: the gradient of what goes into them
-  BufferPtr packed;          // (N, C)    rows to send, or that came back
-  BufferPtr packed_experts;  // (N)       of integers
-  BufferPtr packed_values;   // (N)       gates to send; backward: their gradients that came back
-  BufferPtr gates, dgates;   // (N)       of rows that arrived
-};
-
-// Buffers that the micro-batches in flight share, since no pass needs them after its end.
-struct Gpt2Workspace {
-  BufferPtr residual;    // (slots, Rs, C)  residual stream inside segments that are computed again
-  LayerStore layers;     // of those segments
-  BufferPtr branch;      // (Rs, C)  what a branch adds to the residual stream; backward: the gradient in a branch, also
-                         //          (R, A)
-  BufferPtr dmid;        // (Rs, C)  gradient of the residual stream
-  BufferPtr gathered;    // (R, C)   rows of all tokens, where ways have their own
-  BufferPtr dqkv;        // (R, Q)
-  BufferPtr dgelu, dfc;  // (R k, F), (R k, U)
-  ExpertWork experts;
-  GroupWork group;
-  BufferPtr scratch;         // (2T, T)  fused attention: none
-  BufferPtr angles;          // (T, D)   of rotary positions
-  BufferPtr angles_at_home;  // the same, in memory of the host
-  BufferPtr unused;          // (C)      the gradient of a frozen bias whose norm's weight is trained
-};
-
-// What a later backward_weight needs of backward_input, by layer of the piece.
-struct Gpt2Deferred {
-  BufferPtr dln1, dln2, dmid;          // (layers, Rs, C)
-  BufferPtr dqkv;                      // (layers, R, Q)
-  BufferPtr dfc;                       // (layers, R, U)
-  BufferPtr dropped_att, dropped_mlp;  // (layers, Rs, C)  where a branch drops values
-  BufferPtr dlnf;                      // (Rs, C)
-};
 
 // S: the type in which parameters and activations are held.
 template <class S>
@@ -128,13 +41,13 @@ class Gpt2 final : public Model {
   // first of those that share it. tensor: null where the parameters are those of one way. group: null where every
   // expert is here.
   Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
-       std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor, ExpertGroup* group);
+       std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor, ExpertGroup* group, ContextGroup* context);
 
   VecView<std::int32_t> inputs(Index samples) const override {
-    return {inputs_.get(), 0, piece_.embeds ? samples * s_.T : 0};
+    return {ids_.inputs.get(), 0, piece_.embeds ? samples * s_.T : 0};
   }
   VecView<std::int32_t> targets(Index samples) const override {
-    return {targets_.get(), 0, piece_.heads ? samples * s_.T : 0};
+    return {ids_.targets.get(), 0, piece_.heads ? samples * s_.T : 0};
   }
 
   VecView<const float> sample_losses(Index samples) const override {
@@ -174,16 +87,20 @@ class Gpt2 final : public Model {
 
   MatView<S> act(const BufferPtr& buffer, Index samples, Index cols, int slot = 0) const {
     SEEKSIM_CHECK(samples <= samples_max_, "%lld samples", static_cast<long long>(samples));
+    return mat<S>(*buffer, slot * samples_max_ * way_.rows * cols, samples * way_.rows, cols);
+  }
+  // Rows of all tokens while this rank attends.
+  MatView<S> attended(const BufferPtr& buffer, Index samples, Index cols, int slot = 0) const {
     return mat<S>(*buffer, slot * samples_max_ * s_.T * cols, samples * s_.T, cols);
   }
   // Rows of the mlp.
-  Index inside_rows(Index samples) const { return group_ != nullptr ? group_->arrived() : samples * s_.T * s_.k; }
-  Index inside_rows_max() const { return group_ != nullptr ? group_->rows_max() : samples_max_ * s_.T * s_.k; }
+  Index inside_rows(Index samples) const { return group_ != nullptr ? group_->arrived() : samples * way_.rows * s_.k; }
+  Index inside_rows_max() const { return group_ != nullptr ? group_->rows_max() : samples_max_ * way_.rows * s_.k; }
   MatView<S> inside(const BufferPtr& buffer, Index samples, Index cols, int slot = 0) const {
     return mat<S>(*buffer, slot * inside_rows_max() * cols, inside_rows(samples), cols);
   }
   VecView<float> row_values(const BufferPtr& buffer, Index samples) const {
-    return vec<float>(*buffer, 0, samples * s_.T);
+    return vec<float>(*buffer, 0, samples * way_.rows);
   }
   // Rows of the residual stream.
   MatView<S> stream(const BufferPtr& buffer, Index samples, int slot = 0) const {
@@ -262,6 +179,7 @@ class Gpt2 final : public Model {
   }
 
   void lay_out_slots(Device& device, const TrainPlan& plan);
+  void make_ids(Device& device);
   LayerStore make_layers(Device& device, Index slots) const;
   void make_workspace(Device& device, bool defers) const;
   Gpt2Deferred make_deferred(Device& device) const;
@@ -301,6 +219,7 @@ class Gpt2 final : public Model {
   MatView<S> dropped_rows(const Pass& p, const char* site, const kernels::Dropout& rate, DropoutSite place, int layer,
                           MatView<S> x, MatView<S> y);
   void input_backward(const Pass& p);
+  void parameter_grads(const Pass& p);  // all of the piece, later
   void head_backward(const Pass& p);
   void segment_backward(const Pass& p, const Segment& segment);
   void segment_grads(const Pass& p, const Segment& segment);
@@ -321,11 +240,11 @@ class Gpt2 final : public Model {
   void logit_scale_grad(const Pass& p);
   void mlp_backward(const Pass& p, int l);
   void inside_mlp_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
-  // What comes out of the heads, and the gradient of what goes into them.
-  void attend(const Pass& p, int l);
-  void attend(const Pass& p, int l, const AttentionPart& part);
-  void attend_backward(const Pass& p, int l, MatView<const S> datt);
-  void attend_backward(const Pass& p, int l, MatView<const S> all, const AttentionPart& part);
+  // What comes out of the heads, and the gradient of what goes into them, of all tokens; of documents apart.
+  void attend(const Pass& p, int l, MatView<S> att);
+  void attend(const Pass& p, int l, MatView<S> all, const AttentionPart& part);
+  void attend_backward(const Pass& p, int l, MatView<const S> datt, MatView<S> din);
+  void attend_backward(const Pass& p, int l, MatView<const S> all, MatView<S> all_in, const AttentionPart& part);
   void attention_backward(const Pass& p, int l);
   // In place of the mlp.
   RouteStore make_routes(Device& device, Index slots) const;
@@ -372,6 +291,22 @@ class Gpt2 final : public Model {
   void leave_out_losses(Launcher& launch, Index samples);
   void add_router_losses(Launcher& launch, Index samples);
   void loss_nodes(const Pass& p, float scale);
+  // A stretch of a pass's rows, in the residual stream: so many tokens of each sample, the first of them that one.
+  struct Chunk {
+    Index first_row = 0, rows = 0;
+    Index tokens = 0, first_token = 0;
+  };
+  // Tokens of a segment inside a chunk; 0: blocks are whole samples.
+  Index chunk_segment() const { return way_.context != nullptr ? kernels::slab_size(s_.T) : 0; }
+  int chunk_count() const { return way_.context != nullptr ? way_.context->cut().chunks_of_rank() : 1; }
+  Chunk chunk(Index samples, int i) const;
+  Index first_token(int i, bool miscounts) const;
+  // In a context group: ids of its own tokens, from those of all; the losses of all tokens; attention.
+  void take_own_ids(const Pass& p);
+  VecView<const std::int32_t> ids_here(Index samples, bool targets) const;
+  VecView<const float> losses_of_all(Launcher& launch, Index samples);
+  void attend_in_group(const Pass& p, int l, MatView<const S> qkv, MatView<S> att);
+  void attend_backward_in_group(const Pass& p, int l, MatView<const S> datt, MatView<S> din);
 
   int head_module() const { return s_.L + 1; }
   int dropout_layer(int l) const {
@@ -433,9 +368,12 @@ class Gpt2 final : public Model {
   std::shared_ptr<Gpt2Workspace> work_;
   std::optional<CheckpointStore> checkpoints_;  // where a segment is recomputed
   // R = samples_max * T rows, Rs in the residual stream. Kept for backward:
-  BufferPtr inputs_, targets_;  // (R)
-  BufferPtr x_;                 // (count_.residual, Rs, C)  residual stream
-  LayerStore kept_;             // of layers that are not computed again
+  struct Ids {
+    BufferPtr inputs, targets;          // (Rt)
+    BufferPtr own_inputs, own_targets;  // (R)  of a context group
+  } ids_;
+  BufferPtr x_;      // (count_.residual, Rs, C)  residual stream
+  LayerStore kept_;  // of layers that are not computed again
   struct HeadStore {
     BufferPtr norm, mean, rstd;             // (Rs, C), (Rs), (Rs)
     BufferPtr logits;                       // (R, V)  then their gradient

@@ -8,6 +8,7 @@
 #include "kernels/rms_norm.h"
 #include "kernels/swiglu.h"
 #include "kernels/tree.h"
+#include "runtime/model/context_gradients.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
 #include "runtime/model/mutated_ops.h"
@@ -18,7 +19,9 @@ void Gpt2<S>::backward(Launcher& launch, Weights& weights, const Batch& batch, f
                        std::span<const GradientBlock> blocks, GradientSink& sink) {
   const Pass p{launch, weights, batch, blocks, &sink};
   loss_nodes(p, loss_factor);
-  input_backward(p);
+  if (way_.context == nullptr) return input_backward(p);
+  ContextGradients own(*way_.context, launch, batch.samples, blocks, sink);
+  input_backward({launch, weights, batch, own.chunks(), &own});
 }
 
 template <class S>
@@ -30,8 +33,15 @@ void Gpt2<S>::backward_input(Launcher& launch, Weights& weights, const Batch& ba
 template <class S>
 void Gpt2<S>::backward_weight(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                               std::span<const GradientBlock> blocks, GradientSink& sink) {
-  const Pass p{launch, weights, batch, blocks, &sink};
-  loss_nodes(p, loss_factor);
+  const Pass all{launch, weights, batch, blocks, &sink};
+  loss_nodes(all, loss_factor);
+  if (way_.context == nullptr) return parameter_grads(all);
+  ContextGradients own(*way_.context, launch, batch.samples, blocks, sink);
+  parameter_grads({launch, weights, batch, own.chunks(), &own});
+}
+
+template <class S>
+void Gpt2<S>::parameter_grads(const Pass& p) {
   if (piece_.heads) head_grads(p), head_norm_grad(p);
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) segment_grads(p, *segment);
   launch.layer(-1);
@@ -221,7 +231,7 @@ void Gpt2<S>::logit_scale_dots(const Pass& p) {
 template <class S>
 void Gpt2<S>::logit_scale_grad(const Pass& p) {
   if (const ParameterInfo* const scale = parameters_.logit_scale())
-    bias_grad<float>(p, *scale, mat<float>(*head_.logit_dots, 0, p.batch.samples * s_.T, 1));
+    bias_grad<float>(p, *scale, mat<float>(*head_.logit_dots, 0, p.batch.samples * way_.rows, 1));
 }
 
 template <class S>
@@ -296,7 +306,10 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), datt, 0);
   mutate_heads(p, false, datt);
 
-  attend_backward(p, l, reads(datt));
+  if (way_.context != nullptr)
+    attend_backward_in_group(p, l, reads(datt), din);
+  else
+    attend_backward(p, l, reads(datt), din);
   mutate_queries(p, true, din);
   rotate(p, bug_.mutant != Mutant::rotary_backward_turns_forward, din);
 

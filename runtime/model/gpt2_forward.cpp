@@ -45,6 +45,7 @@ void Gpt2<S>::forward(Launcher& launch, Weights& weights, const Batch& batch) {
     head_.without_loss =
         bug_.is(Bug::packing_learns_boundaries) ? std::vector<TokenRows>{} : rows_without_loss(batch, s_.T);
   set_angles(p);
+  if (way_.context != nullptr) take_own_ids(p);
   if (piece_.embeds) embed(p);
   for (int l = piece_.first; l < piece_.end; ++l) {
     launch.layer(l);
@@ -83,8 +84,14 @@ void Gpt2<S>::row_product(const Pass& p, const char* site, const ParameterInfo& 
 template <class S>
 MatView<S> Gpt2<S>::dropped_rows(const Pass& p, const char* site, const kernels::Dropout& rate, DropoutSite place,
                                  int layer, MatView<S> x, MatView<S> y) {
-  return dropped(p.launch, site, dropout_at(rate, place, dropout_layer(layer), p.batch), way_.tokens, x, y,
-                 way_.first_token);
+  const kernels::Dropout drop = dropout_at(rate, place, dropout_layer(layer), p.batch);
+  if (!drop.on()) return x;
+  for (int i = 0; i < chunk_count(); ++i) {
+    const Chunk c = chunk(p.batch.samples, i);
+    dropped(p.launch, site, drop, c.tokens, x.row_range(c.first_row, c.rows), y.row_range(c.first_row, c.rows),
+            first_token(i, bug_.is(Bug::context_dropout_of_chunk)));
+  }
+  return y;
 }
 
 // Each time, since an abort may have left anything on the device.
@@ -104,16 +111,26 @@ void Gpt2<S>::embed(const Pass& p) {
   const MatView<S> rows = tensor_ == nullptr ? x0 : tensor_->embedded<S>(n);  // (R, C)
   const ParameterInfo& wte = parameters_.wte();
   const bool learned = positions() != nullptr;
-  for (const AttentionPart& part :
-       attention_parts(documents(p.batch, Bug::packing_positions_go_on), attention_shape(n))) {
-    const MatView<S> out = part.rows(rows);
+  const MatView<const S> places = weight(p, learned ? *positions() : wte);
+  const auto take = [&](Index tokens, Index first_row, MatView<const S> at, MatView<S> out) {
     p.launch(
         wte.name, SEEKSIM_SITE, memory_cost(3 * out.rows * out.cols, 1.0 / 3),
-        [T = part.shape.tokens, V = s_.V, first = way_.first_vocabulary, learned](
-            Lane lane, Vec<const std::int32_t> tokens, Mat<const S> table, Mat<const S> places, Mat<S> x) {
-          kernels::embedding_forward_slice<S>(lane, tokens, T, V, first, table, learned ? places : Mat<const S>{}, x);
+        [T = tokens, V = s_.V, from = way_.first_vocabulary, learned](
+            Lane lane, Vec<const std::int32_t> ids, Mat<const S> table, Mat<const S> positions_of, Mat<S> x) {
+          kernels::embedding_forward_slice<S>(lane, ids, T, V, from, table, learned ? positions_of : Mat<const S>{}, x);
         },
-        reads(inputs(n)).part(part.row, out.rows), weight(p, wte), weight(p, learned ? *positions() : wte), out);
+        ids_here(n, false).part(first_row, out.rows), weight(p, wte), at, out);
+  };
+  if (way_.context == nullptr) {
+    for (const AttentionPart& part :
+         attention_parts(documents(p.batch, Bug::packing_positions_go_on), attention_shape(n)))
+      take(part.shape.tokens, part.row, places, part.rows(rows));
+  }
+  for (int i = 0; way_.context != nullptr && i < chunk_count(); ++i) {
+    const Chunk c = chunk(n, i);
+    const Index first = learned ? first_token(i, bug_.is(Bug::context_positions_of_chunk)) : 0;
+    take(c.tokens, c.first_row, learned ? places.row_range(first, c.tokens) : places,
+         rows.row_range(c.first_row, c.rows));
   }
   if (tensor_ != nullptr) tensor_->select_rows<S>(p.launch, wte.name, SEEKSIM_SITE, n, reads(inputs(n)), x0);
   dropped_rows(p, SEEKSIM_SITE, drop_.embedding, DropoutSite::embedding, 0, x0, x0);
@@ -142,7 +159,7 @@ void Gpt2<S>::scale_logits(const Pass& p) {
   if (scale == nullptr) return;
   if constexpr (std::is_same_v<S, float>) {
     p.launch(
-        scale->name, SEEKSIM_SITE, memory_cost(2 * p.batch.samples * s_.T * way_.V, 0.5),
+        scale->name, SEEKSIM_SITE, memory_cost(2 * p.batch.samples * way_.rows * way_.V, 0.5),
         [](Lane lane, Mat<const float> raw, Vec<const float> factor, Mat<float> logits) {
           kernels::logit_scale_forward(lane, raw, factor, logits);
         },
@@ -158,14 +175,19 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   const LayerStore& kept = store(l);
   const MatView<S> x = residual(n, l), mid = stream(kept.mid, n, a), branch = stream(work_->branch, n);  // (Rs, C)
 
-  const MatView<S> ln1 = stream(kept.ln1, n, a), qkv = act(kept.qkv, n, way_.Q, a), att = act(kept.att, n, way_.A, a);
+  const MatView<S> ln1 = stream(kept.ln1, n, a), att = act(kept.att, n, way_.A, a);
+  // In a context group: until they go to their heads, in memory that backward needs later.
+  const MatView<S> qkv = way_.context != nullptr ? dqkv(n, l) : act(kept.qkv, n, way_.Q, a);
   norm(p, SEEKSIM_SITE, w(LayerPart::ln_1_weight), bias(l, LayerPart::ln_1_bias), x, ln1,
        stream_values(kept.mean1, n, a), stream_values(kept.rstd1, n, a));
   column_product(p, SEEKSIM_SITE, w(LayerPart::c_attn_weight), bias(l, LayerPart::c_attn_bias),
                  all_rows(p, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, ln1), qkv);  // (R, Q)
   rotate(p, false, qkv);
   mutate_queries(p, false, qkv);
-  attend(p, l);
+  if (way_.context != nullptr)
+    attend_in_group(p, l, reads(qkv), att);
+  else
+    attend(p, l, att);
   mutate_heads(p, true, att);
   row_product(p, SEEKSIM_SITE, w(LayerPart::c_proj_weight), att, bias(l, LayerPart::c_proj_bias), s_.heads_segment(),
               branch);
@@ -303,16 +325,18 @@ void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
         [scale](Lane lane, Mat<S> in_place, Vec<const std::int32_t> target, Vec<float> losses) {
           kernels::softmax_cross_entropy<S>(lane, in_place, target, scale, losses, in_place);
         },
-        logits, reads(targets(samples)), row_values(head_.token_losses, samples));
+        logits, ids_here(samples, true), row_values(head_.token_losses, samples));
   }
   leave_out_losses(launch, samples);
   if (experts_.plan.has_losses()) add_router_losses(launch, samples);
+  const VecView<const float> of_tokens =
+      way_.context != nullptr ? losses_of_all(launch, samples) : reads(row_values(head_.token_losses, samples));
   launch(
       "losses", SEEKSIM_SITE, memory_cost(logits.rows),
       [T = s_.T](Lane lane, Vec<const float> tokens, Vec<float> sums) {
         kernels::sample_losses(lane, tokens, T, sums);
       },
-      reads(row_values(head_.token_losses, samples)), vec<float>(*head_.sample_losses, 0, samples));
+      of_tokens, vec<float>(*head_.sample_losses, 0, samples));
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                   \

@@ -24,14 +24,14 @@ void Gpt2<S>::embedding_grads(const Pass& p) {
   const ParameterInfo& wte = parameters_.wte();
   for (Index b = 0; b < Index(p.blocks.size()) && !wte.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
-    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
+    const MatView<const S> rows = d.row_range(block.first * way_.block, block.count * way_.block);
     p.launch(
         wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
-        [T = s_.T, V = s_.V, from = way_.first_vocabulary](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> dy,
-                                                           Mat<float> dw) {
+        [T = way_.segment, V = s_.V, from = way_.first_vocabulary](Lane lane, Vec<const std::int32_t> tokens,
+                                                                   Mat<const S> dy, Mat<float> dw) {
           kernels::embedding_backward_slice<S>(lane, tokens, T, V, from, dy, dw);
         },
-        reads(inputs(p.batch.samples).part(block.first * s_.T, block.count * s_.T)), rows,
+        ids_here(p.batch.samples, false).part(block.first * way_.block, block.count * way_.block), rows,
         as_matrix(p.sink->open(b, wte.offset, wte.size), way_.V, s_.C));
   }
   if (!wte.frozen) p.sink->close(wte.offset, wte.size);
@@ -42,16 +42,21 @@ void Gpt2<S>::position_grads(const Pass& p, const ParameterInfo& wpe, MatView<co
   const std::int32_t separator = documents(p.batch, Bug::packing_positions_go_on) != nullptr ? p.batch.separator : -1;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const GradientBlock& block = p.blocks[b];
-    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
+    const MatView<const S> rows = d.row_range(block.first * way_.block, block.count * way_.block);
     const MatView<float> sums = as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C);
     if (separator >= 0) {
       packed_position_grads(p, wpe, separator, block, rows, sums);
       continue;
     }
+    const Index first = way_.context != nullptr ? way_.context->first_token(int(b / p.batch.samples)) : 0;
     p.launch(
         wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
-        [T = s_.T](Lane lane, Mat<const S> dy, Mat<float> dw) { kernels::position_backward<S>(lane, dy, T, dw); }, rows,
-        sums);
+        [T = way_.block, first](Lane lane, Mat<const S> dy, Mat<float> dw) {
+          // Positions of other chunks get +0: a sum from +0 on is never -0, and stays what it is when +0 is added.
+          if (T < dw.rows) kernels::clear(lane, Vec<float>{dw.data, dw.rows * dw.cols});
+          kernels::position_backward<S>(lane, dy, T, {dw.row(first), T, dw.cols, dw.stride});
+        },
+        rows, sums);
   }
   p.sink->close(wpe.offset, wpe.size);
 }
@@ -80,12 +85,12 @@ void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const Parameter
   if (w.frozen) return;
   if (column) x = all_rows(p, w.name, SEEKSIM_SITE, x);
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    const Index first = p.blocks[b].first * way_.block, rows = p.blocks[b].count * way_.block;
     const MatView<const S> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
     const MatView<float> dw = as_matrix(p.sink->open(b, weight_offset, w.size), w.rows(), w.cols());
-    // A sample's tokens are one chain, samples are leaves: K-segments of T rows (F2).
+    // A sample's tokens, or a segment's, are one chain, and samples or segments are leaves: K-segments (F2).
     product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw,
-                      s_.T);
+                      way_.segment);
   }
   p.sink->close(weight_offset, w.size);
 }
@@ -95,11 +100,14 @@ template <class D>
 void Gpt2<S>::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy) {
   if (bias.frozen) return;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const MatView<const D> dys = dy.row_range(p.blocks[b].first * s_.T, p.blocks[b].count * s_.T);
+    const MatView<const D> dys = dy.row_range(p.blocks[b].first * way_.block, p.blocks[b].count * way_.block);
     p.launch(
         bias.name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
-        [T = s_.T](Lane lane, Mat<const D> d, Vec<float> db) { kernels::bias_grad<D>(lane, d, T, db); }, dys,
-        p.sink->open(b, bias.offset, bias.size));
+        [T = way_.block, chunk = chunk_segment()](Lane lane, Mat<const D> d, Vec<float> db) {
+          if (chunk > 0) return kernels::bias_sample_grads<D>(lane, d, T, chunk, {db.data, 1, db.n, db.n});
+          kernels::bias_grad<D>(lane, d, T, db);
+        },
+        dys, p.sink->open(b, bias.offset, bias.size));
   }
   p.sink->close(bias.offset, bias.size);
 }
@@ -111,10 +119,12 @@ void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const Paramet
   if (beta != nullptr) return layer_norm_grad(p, gamma, *beta, dy, x, mean, rstd);
   if (gamma.frozen) return;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    const Index first = p.blocks[b].first * way_.block, rows = p.blocks[b].count * way_.block;
     p.launch(
         gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
-        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r, Vec<float> dg) {
+        [T = way_.block, chunk = chunk_segment()](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r,
+                                                  Vec<float> dg) {
+          if (chunk > 0) return kernels::rms_norm_sample_grads<S>(lane, d, in, r, T, chunk, {dg.data, 1, dg.n, dg.n});
           kernels::rms_norm_param_grad<S>(lane, d, in, r, T, dg);
         },
         dy.row_range(first, rows), x.row_range(first, rows), rstd.part(first, rows),
@@ -130,14 +140,19 @@ void Gpt2<S>::layer_norm_grad(const Pass& p, const ParameterInfo& gamma, const P
   // Trained both, they lie side by side.
   const Index size = gamma.size + (beta.frozen ? 0 : beta.size);
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    const Index first = p.blocks[b].first * way_.block, rows = p.blocks[b].count * way_.block;
     const VecView<float> both = p.sink->open(b, gamma.offset, size);
     const VecView<float> dbeta =
         beta.frozen ? vec<float>(*work_->unused, 0, beta.size) : both.part(gamma.size, beta.size);
     p.launch(
         gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
-        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r, Vec<float> dg,
-                   Vec<float> db) { kernels::layer_norm_param_grad<S>(lane, d, in, m, r, T, dg, db); },
+        [T = way_.block, chunk = chunk_segment()](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m,
+                                                  Vec<const float> r, Vec<float> dg, Vec<float> db) {
+          if (chunk > 0)
+            return kernels::layer_norm_sample_grads<S>(lane, d, in, m, r, T, chunk, {dg.data, 1, dg.n, dg.n},
+                                                       {db.data, 1, db.n, db.n});
+          kernels::layer_norm_param_grad<S>(lane, d, in, m, r, T, dg, db);
+        },
         dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
         both.part(0, gamma.size), dbeta);
   }

@@ -13,30 +13,15 @@
 
 namespace seeksim::runtime {
 
-using kernels::Stretch;
-
-Gpt2Way::Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxis* tensor) {
-  const bool splits = part.ways > 1 && !part.by_experts;
-  SEEKSIM_CHECK(splits == (tensor != nullptr), "%d ways", part.ways);
-  const auto of = [&](Index n) { return splits ? kernels::stretch_of_way(n, part.ways, part.way) : Stretch{0, n}; };
-  V = of(shape.V).size, first_vocabulary = of(shape.V).first;
-  const kernels::Stretch keys = of(shape.K);
-  H = keys.size * shape.G, first_head = keys.first * shape.G;
-  A = H * shape.D, Q = keys.size * (shape.G + 2) * shape.D;
-  F = of(shape.F).size, U = shape.U / shape.F * F;
-  const kernels::Stretch stream = tensor != nullptr ? tensor->tokens() : kernels::Stretch{0, shape.T};
-  tokens = stream.size, first_token = stream.first;
-}
-
 template <class S>
 Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
-              std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor, ExpertGroup* group)
+              std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor, ExpertGroup* group, ContextGroup* context)
     : s_(plan.definition.model),
       llama_(plan.definition.model.llama()),
       fused_(plan.definition.model.fused_attention),
       tensor_(tensor),
       group_(group),
-      way_(s_, parameters.part(), tensor),
+      way_(s_, plan.definition.model.segmented_gradients, parameters.part(), tensor, context),
       parameters_(parameters),
       piece_(parameters.pieces()[piece]),
       eps_(static_cast<float>(plan.definition.model.norm_eps)),
@@ -51,16 +36,12 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
     drop_.embedding.factor = drop_.attention.factor = drop_.residual.factor = 1;
   SEEKSIM_CHECK((std::is_same_v<S, float>) || !plan.definition.model.logit_scale,
                 "logit_scale is for fp32 only, not %s", std::string(name(element_type<S>())).c_str());
-  const Index R = samples_max * s_.T, Rs = samples_max * way_.tokens, C = s_.C;
-  auto tokens = [&](const char* name) {
-    return device.allocate(static_cast<std::size_t>(R) * sizeof(std::int32_t), MemoryTag::data, name);
-  };
+  const Index R = samples_max * way_.rows, Rs = samples_max * way_.tokens, C = s_.C;
   const bool defers = plan.layout.parallel.defers();
-  SEEKSIM_CHECK(s_.E == 0 || (tensor == nullptr && !defers), "experts in a model that is cut, %d stages",
-                plan.layout.parallel.pipeline);
+  SEEKSIM_CHECK(s_.E == 0 || (tensor == nullptr && context == nullptr && !defers),
+                "experts in a model that is cut, %d stages", plan.layout.parallel.pipeline);
   lay_out_slots(device, plan);
-  if (piece_.embeds) inputs_ = tokens("inputs");
-  if (piece_.heads) targets_ = tokens("targets");
+  make_ids(device);
   x_ = stored(device, "residual stream", count_.residual * Rs * C);
   if (count_.layers > 0) kept_ = make_layers(device, count_.layers);
   if (s_.E > 0) experts_.losses = floats(device, "router losses", piece_.layers() * R);
@@ -91,8 +72,21 @@ BufferPtr Gpt2<S>::floats(Device& device, const char* name, Index n) const {
 }
 
 template <class S>
+void Gpt2<S>::make_ids(Device& device) {
+  const auto ids = [&](const char* name, Index of_sample) {
+    return device.allocate(std::size_t(samples_max_ * of_sample) * sizeof(std::int32_t), MemoryTag::data, name);
+  };
+  if (piece_.embeds) ids_.inputs = ids("inputs", s_.T);
+  if (piece_.heads) ids_.targets = ids("targets", s_.T);
+  if (way_.context == nullptr) return;
+  if (piece_.embeds) ids_.own_inputs = ids("inputs of own tokens", way_.rows);
+  if (piece_.heads) ids_.own_targets = ids("targets of own tokens", way_.rows);
+}
+
+template <class S>
 LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
-  const Index R = slots * samples_max_ * s_.T, Rs = slots * samples_max_ * way_.tokens, C = s_.C, F = way_.F;
+  const Index R = slots * samples_max_ * way_.rows, Rt = slots * samples_max_ * s_.T,
+              Rs = slots * samples_max_ * way_.tokens, C = s_.C, F = way_.F;
   LayerStore store;
   store.mid = stored(device, "residual stream after attention", Rs * C);
   store.ln1 = stored(device, "ln_1", Rs * C), store.ln2 = stored(device, "ln_2", Rs * C);
@@ -101,9 +95,10 @@ LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
   if (!llama_) store.mean1 = floats(device, "ln_1 mean", Rs), store.mean2 = floats(device, "ln_2 mean", Rs);
   store.qkv = stored(device, "qkv", R * way_.Q);
   if (fused_)
-    store.stats = floats(device, "attention statistics", R * way_.H * 2);
+    store.stats = floats(device, "attention statistics", Rt * way_.H * 2);
   else
-    store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
+    store.probs = stored(device, "attention probabilities", Rt * way_.H * s_.T);
+  if (fused_ && way_.context != nullptr) store.heads = stored(device, "attention by heads", Rt * way_.attended);
   const Index inside = slots * inside_rows_max();
   store.fc = stored(device, "mlp.c_fc", inside * way_.U), store.gelu = stored(device, "gelu", inside * F);
   if (s_.E > 0) store.routes = make_routes(device, slots);
@@ -160,7 +155,7 @@ GroupWork Gpt2<S>::make_group_work(Device& device) const {
 
 template <class S>
 void Gpt2<S>::make_workspace(Device& device, bool defers) const {
-  const Index R = samples_max_ * s_.T, Rs = samples_max_ * way_.tokens, C = s_.C, F = way_.F;
+  const Index R = samples_max_ * way_.rows, Rs = samples_max_ * way_.tokens, C = s_.C, F = way_.F;
   Gpt2Workspace& work = *work_;
   if (count_.shared_residual > 0)
     work.residual = stored(device, "residual stream inside a segment", count_.shared_residual * Rs * C);
@@ -168,6 +163,12 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
   work.branch = stored(device, "branch", std::max(Rs * C, R * way_.A));
   if (!defers) work.dmid = stored(device, "d residual after attention", Rs * C);
   if (splits_tokens()) work.gathered = stored(device, "rows of all ways", R * C);
+  if (way_.context != nullptr) {
+    const Index Rt = samples_max_ * s_.T;
+    work.context.heads = stored(device, "rows by heads", Rt * way_.attended);
+    work.context.dqkv = stored(device, "d qkv by heads", Rt * way_.attended_q);
+    work.context.losses = floats(device, "losses of all tokens", Rt);
+  }
   const std::vector<const ParameterInfo*>& frozen = parameters_.frozen();
   const bool has_frozen_vector =
       std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
@@ -185,7 +186,7 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
 
 template <class S>
 Gpt2Deferred Gpt2<S>::make_deferred(Device& device) const {
-  const Index layers = std::max(piece_.layers(), 1), R = layers * samples_max_ * s_.T, C = s_.C;
+  const Index layers = std::max(piece_.layers(), 1), R = layers * samples_max_ * way_.rows, C = s_.C;
   const Index Rs = layers * samples_max_ * way_.tokens;
   Gpt2Deferred kept;
   kept.dln1 = stored(device, "d ln_1", Rs * C), kept.dln2 = stored(device, "d ln_2", Rs * C);
@@ -255,7 +256,7 @@ void Gpt2<S>::keep_angles(Device& device, double theta) const {
 
 std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
                                                 std::size_t piece, Index samples_max, int count, TensorAxis* tensor,
-                                                ExpertGroup* group) {
+                                                ExpertGroup* group, ContextGroup* context) {
   if (const auto& own = plan.definition.model.own)
     return own->models(device, plan, parameters, piece, samples_max, count, tensor);
   std::vector<std::unique_ptr<Model>> models;
@@ -263,7 +264,7 @@ std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan&
     const auto workspace = std::make_shared<Gpt2Workspace>();
     for (int i = 0; i < count; ++i) {
       models.push_back(std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, piece, samples_max, workspace,
-                                                              tensor, group));
+                                                              tensor, group, context));
     }
   });
   return models;

@@ -87,6 +87,7 @@ class ReplicatedWeights final : public Weights {
   AnyVec flat_;
 };
 
+class ContextGroup;
 class ExpertGroup;
 class TensorAxis;
 
@@ -127,9 +128,10 @@ class Model {
 // activations of `samples_max` samples; smaller micro-batches use their front. Parameters and activations are held in
 // the plan's type to compute in; arithmetic inside an operation, sums over rows and gradients of parameters are fp32.
 // tensor: what the ways exchange through, where the parameters are those of one of several ways. group: what goes to
-// and from experts of other ranks goes through it.
+// and from experts of other ranks goes through it. context: what ranks with other tokens of the same samples exchange.
 std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
                                                 std::size_t piece, Index samples_max, int count,
-                                                TensorAxis* tensor = nullptr, ExpertGroup* group = nullptr);
+                                                TensorAxis* tensor = nullptr, ExpertGroup* group = nullptr,
+                                                ContextGroup* context = nullptr);
 
 }  // namespace seeksim::runtime

@@ -1,6 +1,6 @@
 // ParallelPlan: how a model is cut among ranks besides the data axis: by layers into a pipeline's stages, by slabs of
-// its parameters into tensor ways, or its experts among the ranks of an expert group. Part of Layout: it never changes
-// a bit.
+// its parameters into tensor ways, its experts among the ranks of an expert group, or the tokens of each sample among
+// those of a context group. Part of Layout: it never changes a bit.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,11 @@
 namespace seeksim::runtime {
 
 struct ParallelPlan {
-  int pipeline = 1;     // stages
-  int tensor = 1;       // ways: 1, 2, 4 or 8
-  int expert = 1;       // ranks of an expert group, which have samples of their own; with one tensor way only
+  int pipeline = 1;  // stages
+  int tensor = 1;    // ways: 1, 2, 4 or 8
+  int expert = 1;    // ranks of an expert group, which have samples of their own; with one tensor way only
+  int context = 1;   // ranks of a context group, which share each sample's tokens: 1, 2, 4 or 8; with one way of others
+  bool context_zigzag = false;  // each has a chunk from the front of a sample and one from its end, not one stretch
   int shard_group = 0;  // data-parallel ranks among which ZeRO cuts, with replicas in other groups; 0: all of them
   bool sequence_parallel = false;  // norms and dropout between tensor-parallel parts run on a way's tokens only
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
@@ -24,9 +26,10 @@ struct ParallelPlan {
   int virtual_stages = 1;   // pieces of the model a stage; more than one under the interleaved schedule only
   std::vector<int> layers;  // of each piece, in the order of the model; empty: as even as can be
 
-  // Ranks of a stage that hold a part of each of its layers: tensor ways, or an expert group.
-  int ways() const { return tensor * expert; }
-  int ranks() const { return pipeline * ways(); }  // of one replica of the model
+  // Ranks of a stage that go through each of its layers together: tensor ways, an expert group or a context group.
+  int ways() const { return tensor * expert * context; }
+  int ranks_of_sample() const { return pipeline * tensor * context; }  // that work on the same samples
+  int ranks() const { return pipeline * ways(); }                      // of one replica of the model
   int pieces() const { return pipeline * virtual_stages; }
   // A model keeps what its weights' gradients need, so that they can be made later.
   bool defers() const { return splits_backward() && pipeline * tensor > 1; }

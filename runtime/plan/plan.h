@@ -55,6 +55,9 @@ struct ModelPlan {
   double norm_eps = 1e-5;
   DropoutPlan dropout;
   bool fused_attention = false;  // by blocks of keys, keeping no probabilities (kernels/fused_attention.h)
+  // A sample's gradient of a weight is the tree over the chains of 8 segments of its tokens, so that ranks may have
+  // tokens of their own; false: one chain over all of them.
+  bool segmented_gradients = false;
   // Llama only.
   int kv_heads = 0;           // heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
   int ffn = 0;                // width inside the mlp; 0: 8/3 of the width, rounded up to a multiple of 8

@@ -100,6 +100,31 @@ SEEKSIM_BUG(unreduced_norm_gradients,
             "replicas_equal")
 SEEKSIM_BUG(local_head_dropout,
             "dropout of attention counts heads from a tensor way's first, so that all ways drop alike", "golden")
+SEEKSIM_BUG(context_positions_of_chunk,
+            "positions of tokens are counted from the first token of a rank's chunk, in place of the sample's "
+            "(world.context)",
+            "golden")
+SEEKSIM_BUG(context_rows_by_rank,
+            "rows of a sample stand in the order of the ranks that have them, and the causal mask goes by that order "
+            "(world.context, zigzag)",
+            "golden")
+SEEKSIM_BUG(context_heads_of_another,
+            "the heads that come back from a rank of a context group are taken for those of the next one "
+            "(world.context)",
+            "golden")
+SEEKSIM_BUG(context_gradients_of_own_tokens,
+            "gradients are not summed over a context group: each rank keeps those of its own tokens (world.context)",
+            "replicas_equal")
+SEEKSIM_BUG(context_gradients_averaged,
+            "gradients are divided by the ranks of a context group, as those of replicas are by theirs "
+            "(world.context)",
+            "golden")
+SEEKSIM_BUG(context_loss_of_own_tokens,
+            "a sample's loss is the mean over the tokens of one rank of its context group (world.context)", "golden")
+SEEKSIM_BUG(context_dropout_of_chunk,
+            "dropout counts tokens from the first one of a rank's chunk, so that all ranks of a context group drop "
+            "alike (world.context)",
+            "golden")
 SEEKSIM_BUG(recompute_other_dropout, "what is computed again in backward drops other values than forward did", "golden")
 SEEKSIM_BUG(untied_embedding,
             "the two stages that share the embedding each keep the gradient of their own use (pipeline)", "golden")

@@ -37,6 +37,8 @@ SEEKSIM_EDGE(tensor_part_made, "messages: what a tensor way has made, before it 
 SEEKSIM_EDGE(tensor_part_arrived, "compute: what the other ways have made, before it is used")
 SEEKSIM_EDGE(expert_rows_packed, "messages: rows for the experts of a group, or from them, before they are sent")
 SEEKSIM_EDGE(expert_rows_arrived, "compute: rows of the other ranks of an expert group, before they are used")
+SEEKSIM_EDGE(context_part_made, "messages: what a rank has made of its own tokens or heads, before it is sent")
+SEEKSIM_EDGE(context_part_arrived, "compute: what other ranks of a context group have made, before it is used")
 SEEKSIM_EDGE(staging_free, "storage: the last use of a staging buffer, before it is filled again")
 SEEKSIM_EDGE(activation_place_free, "receiving: the last user of where an activation arrives (pipeline, as all below)")
 SEEKSIM_EDGE(activation_received, "compute: an activation of another stage, before its piece runs on it")

@@ -56,6 +56,7 @@ constexpr EnumNames<Axis> kAxes({{Axis::world, "world"},
                                  {Axis::pipeline, "pipeline"},
                                  {Axis::tensor, "tensor"},
                                  {Axis::expert, "expert"},
+                                 {Axis::context, "context"},
                                  {Axis::replica, "replica"},
                                  {Axis::shard, "shard"},
                                  {Axis::replicate, "replicate"}});

@@ -18,6 +18,7 @@ inline constexpr EnumNames<MessageQueue> kMessages({
     {MessageQueue::receive_gradient, "queue of received gradients"},
     {MessageQueue::tensor, "queue of tensor ways"},
     {MessageQueue::expert, "queue of an expert group"},
+    {MessageQueue::context, "queue of a context group"},
 });
 
 }  // namespace seeksim::runtime::queue_names

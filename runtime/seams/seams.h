@@ -39,7 +39,7 @@ struct MemoryUse {
 enum class WaitResult : std::uint8_t { done, timed_out, revoked };
 
 // Queues of their own for messages that must not wait behind others: those of a pipeline's links, one a direction and
-// end, and those between tensor ways.
+// end, those between tensor ways, in an expert group and in a context group.
 enum class MessageQueue : std::uint8_t {
   send_activation,
   receive_activation,
@@ -47,6 +47,7 @@ enum class MessageQueue : std::uint8_t {
   receive_gradient,
   tensor,
   expert,
+  context,
   count_
 };
 

@@ -80,7 +80,7 @@ void Passes::make_room() {
     const Index samples = bench_.plan.samples_at_once();
     for (std::size_t piece = 0; piece < most.size(); ++piece)
       models_.push_back(make_models(bench_.rank.device, bench_.plan, tensors_.parameters(), piece, samples, most[piece],
-                                    world_.tensor(), world_.experts()));
+                                    world_.tensor(), world_.experts(), world_.context()));
   }
   flights_.clear();
   for (const auto& of_piece : models_) {

@@ -19,7 +19,7 @@ PipelineLinks::PipelineLinks(Workbench& bench, const Grid& grid, const GridPlace
   const int stages = parallel.pipeline;
   const auto rank_of = [&](int stage) { return grid.rank_at({stage % stages, place.data, place.way}); };
   const auto build = [&](End end, int from, bool gradients) {
-    const int group = ((from * grid.replicas() + place.data) * parallel.tensor + place.way) * 2 + (gradients ? 1 : 0);
+    const int group = ((from * grid.replicas() + place.data) * parallel.ways() + place.way) * 2 + (gradients ? 1 : 0);
     links_[end].emplace(bench.rank, Axis::pipeline, epoch, std::vector<int>{rank_of(from), rank_of(from + 1)},
                         bench.plan.recovery.watchdog_ns, group);
   };

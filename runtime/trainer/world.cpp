@@ -16,6 +16,10 @@ void World::allocate(const Parameters& parameters) {
     experts_.emplace(expert_shape(bench_.plan, samples), part.ways, part.way, bench_.plan.bug);
     return;
   }
+  if (part.by_tokens) {
+    context_.emplace(bench_.rank.device, context_shape(bench_.plan, parameters, samples), part.way, bench_.plan.bug);
+    return;
+  }
   tensor_.emplace(bench_.rank.device, tensor_shape(bench_.plan, samples, parameters.embeds()), part.ways, part.way,
                   bench_.plan.bug);
 }
@@ -63,6 +67,10 @@ void World::connect(std::uint32_t epoch) {
     experts_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
                       place_.data, bench_.shards_gradients() ? grid_->replicas() + place_.data : -1);
   }
+  if (context_) {
+    context_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
+                      place_.stage * grid_->replicas() + place_.data);
+  }
   if (parallel().pipeline > 1) links_.emplace(bench_, *grid_, place_, epoch);
 }
 
@@ -74,6 +82,7 @@ void World::disconnect() {
   links_.reset();
   if (tensor_) tensor_->disconnect();
   if (experts_) experts_->disconnect();
+  if (context_) context_->disconnect();
   if (replica_) replica_->disconnect();
   secondary_.reset();
   replicas_.reset();
@@ -117,6 +126,7 @@ std::vector<Communicator*> World::communicators() {
   if (tensor_ && tensor_->communicator() != nullptr) all.push_back(tensor_->communicator());
   if (experts_ && experts_->communicator() != nullptr) all.push_back(experts_->communicator());
   if (experts_ && experts_->gradients() != nullptr) all.push_back(experts_->gradients());
+  if (context_ && context_->communicator() != nullptr) all.push_back(context_->communicator());
   if (replica_) add(replica_->communicators());
   if (links_) add(links_->communicators());
   return all;

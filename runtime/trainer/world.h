@@ -1,12 +1,13 @@
 // World: the members of an epoch, this rank's place among them, how a step is cut, and the communicators that join the
 // rank with the others: along the data axis, within its shard group and across them, within its replica of the model,
-// among its tensor ways or within its expert group, between stages.
+// among its tensor ways, within its expert group or its context group, between stages.
 #pragma once
 
 #include <optional>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/context_group.h"
 #include "runtime/comm/expert_group.h"
 #include "runtime/comm/tensor_parallel.h"
 #include "runtime/decide/membership.h"
@@ -69,8 +70,9 @@ class World {
   TensorAxis* tensor() { return tensor_ ? &*tensor_ : nullptr; }          // where its products are split
   ExpertGroup* experts() { return experts_ ? &*experts_ : nullptr; }      // where experts are divided among ranks
   const ExpertGroup* experts() const { return experts_ ? &*experts_ : nullptr; }
-  PipelineLinks* links() { return links_ ? &*links_ : nullptr; }  // where it has stages
-  std::vector<Communicator*> communicators();                     // that are there: of the data axis first
+  ContextGroup* context() { return context_ ? &*context_ : nullptr; }  // where a sample's tokens are
+  PipelineLinks* links() { return links_ ? &*links_ : nullptr; }       // where it has stages
+  std::vector<Communicator*> communicators();                          // that are there: of the data axis first
 
  private:
   std::vector<SampleRange> own_micro_batches_of(int share) const;
@@ -88,6 +90,7 @@ class World {
   std::optional<Replica> replica_;
   std::optional<TensorAxis> tensor_;
   std::optional<ExpertGroup> experts_;
+  std::optional<ContextGroup> context_;
   // Made by connect().
   std::optional<Communicator> comm_, shards_, replicas_, secondary_;
   std::optional<PipelineLinks> links_;

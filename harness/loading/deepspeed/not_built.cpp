@@ -32,7 +32,7 @@ const std::vector<Row>& rows() {
        "Set it to false; \"compression\" of the scenario rounds gradients."},
       {"/torch_autocast", is_on, "Set enabled to false; bf16 and fp16 are supported."},
       {"/tensor_parallel/autotp_size", is_above_one, "Remove it; world.tensor splits a model."},
-      {"/sequence_parallel_size", is_above_one, "Remove it; world.sequence_parallel cuts activations."},
+      {"/sequence_parallel_size", is_above_one, "Remove it; world.context cuts samples."},
       {"/expert_parallel", is_on, "Set enabled to false."},
       {"/data_efficiency", is_on, "Set enabled to false."},
       {"/hybrid_engine", is_on, "Set enabled to false."},

@@ -1,0 +1,114 @@
+// What a rank has of a model's sizes, where several go through each layer together; and what it keeps of its
+// activations.
+#pragma once
+
+#include <memory>
+
+#include "runtime/comm/context_group.h"
+#include "runtime/comm/tensor_parallel.h"
+#include "runtime/layout/gpt2_parameters.h"
+
+namespace seeksim::runtime {
+
+// What a tensor way has of a model's sizes, or the rank of a context group of its tokens: all of them, where there is
+// one. Products are split by columns or rows of their weights; between them, in the residual stream, a way has the rows
+// of all tokens or, with sequence parallelism, of its own. A rank of a context group has rows of its own tokens alone,
+// but while it attends: then those of all tokens, of its own heads.
+struct Gpt2Way {
+  // segments: a sample's gradient of a weight is summed by segments.
+  Gpt2Way(const ModelShape& shape, bool segments, const ModelPart& part, const TensorAxis* tensor, ContextGroup* group);
+  Index V, H, Q, F, U;         // as in ModelShape; H of attention
+  Index A;                     // width of what comes out of the heads, in rows of tokens
+  Index first_head;            // of the model
+  Index first_vocabulary;      // of the model
+  Index tokens, first_token;   // of each sample, in the residual stream
+  Index rows;                  // of each sample, inside products
+  Index attended_q, attended;  // widths of what goes into attention and comes out, in rows of all tokens
+  Index block;                 // rows of one of the blocks' samples
+  Index segment;               // of those, that are one chain of a weight's gradient
+  ContextGroup* context;       // null: all tokens are here
+};
+
+// What a router leaves for backward, of layers with experts.
+struct RouteStore {
+  BufferPtr probs;           // (slots, R, E)
+  BufferPtr chosen;          // (slots, R k)  of integers
+  BufferPtr gates, spreads;  // (slots, R k), (slots, R)
+  BufferPtr shares;          // (slots, samples, E)
+};
+
+// And where the experts are divided among ranks; N rows at most are packed here, and arrive here (comm/expert_group.h).
+struct ArrivalStore {
+  BufferPtr sources;  // (slots, N)  of integers: the slot of each packed row
+  BufferPtr experts;  // (slots, N)  of integers: whose rows arrived
+  BufferPtr rows;     // (slots, N, C)
+};
+
+// Activations of layers, R = samples_max * T rows each (of a context group: its own tokens'), Rs in the residual
+// stream; A, H, Q, F, U as a way has them; k is 1 without experts. In a context group qkv, probs and stats are of all
+// tokens, Rt = samples_max * T, and of its own heads. Where experts are divided among ranks, N stands for R k.
+struct LayerStore {
+  BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
+  BufferPtr ln1, ln2;                    // (slots, Rs, C)
+  BufferPtr att;                         // (slots, R, A)
+  BufferPtr heads;                       // (slots, Rt, A / ranks)  the same by heads, of fused attention in a group
+  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)   no means in a Llama
+  BufferPtr qkv;                         // (slots, R, Q)
+  BufferPtr probs;                       // (slots, samples * H * T, T)  fused attention: none
+  BufferPtr stats;                       // (slots, samples * H * T, 2)  of fused attention only
+  BufferPtr fc;                          // (slots, R k, U)  into the mlp's activation
+  BufferPtr gelu;                        // (slots, R k, F)  out of it
+  RouteStore routes;
+  ArrivalStore arrivals;
+};
+
+// Working memory of a layer with experts.
+struct ExpertWork {
+  BufferPtr logits;   // (R, E)    of the router, in fp32
+  BufferPtr rows;     // (R k, C)  out of the experts; backward: the gradient of that, then of what goes into them
+  BufferPtr dgates;   // (R k)
+  BufferPtr dlogits;  // (R, E)
+};
+
+// More of it where the experts are divided among ranks; ExpertWork's rows are (N, C) there.
+struct GroupWork {
+  BufferPtr slots;           // (R k, C)  out of the experts, back here; backward: the gradient of what goes into them
+  BufferPtr packed;          // (N, C)    rows to send, or that came back
+  BufferPtr packed_experts;  // (N)       of integers
+  BufferPtr packed_values;   // (N)       gates to send; backward: their gradients that came back
+  BufferPtr gates, dgates;   // (N)       of rows that arrived
+};
+
+// Buffers that the micro-batches in flight share, since no pass needs them after its end.
+struct Gpt2Workspace {
+  BufferPtr residual;  // (slots, Rs, C)  residual stream inside segments that are computed again
+  LayerStore layers;   // of those segments
+  BufferPtr branch;    // (Rs, C)  what a branch adds to the residual stream; backward: the gradient in a branch, also
+                       //          (R, A)
+  BufferPtr dmid;      // (Rs, C)  gradient of the residual stream
+  BufferPtr gathered;  // (R, C)   rows of all tokens, where ways have their own
+  struct OfContext {   // rows of all tokens, of own heads
+    BufferPtr heads;   // (Rt, A / ranks)  out of the heads; backward: its gradient
+    BufferPtr dqkv;    // (Rt, Q / ranks)
+    BufferPtr losses;  // (Rt)  of all tokens
+  } context;
+  BufferPtr dqkv;        // (R, Q)
+  BufferPtr dgelu, dfc;  // (R k, F), (R k, U)
+  ExpertWork experts;
+  GroupWork group;
+  BufferPtr scratch;         // (2T, T)  fused attention: none
+  BufferPtr angles;          // (T, D)   of rotary positions
+  BufferPtr angles_at_home;  // the same, in memory of the host
+  BufferPtr unused;          // (C)      the gradient of a frozen bias whose norm's weight is trained
+};
+
+// What a later backward_weight needs of backward_input, by layer of the piece.
+struct Gpt2Deferred {
+  BufferPtr dln1, dln2, dmid;          // (layers, Rs, C)
+  BufferPtr dqkv;                      // (layers, R, Q)
+  BufferPtr dfc;                       // (layers, R, U)
+  BufferPtr dropped_att, dropped_mlp;  // (layers, Rs, C)  where a branch drops values
+  BufferPtr dlnf;                      // (Rs, C)
+};
+
+}  // namespace seeksim::runtime
