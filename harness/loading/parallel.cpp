@@ -68,14 +68,13 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
 // Formulas of ranks that each have every layer, and all of it or the experts of a group.
 void refuse_formulas(const Reader& top, const Scenario& scenario) {
   const ParallelPlan& plan = scenario.train.layout.parallel;
-  if (plan.ranks_of_sample() == 1) return;
+  if (plan.pipeline * plan.tensor == 1) return;
   for (std::size_t i = 0; i < scenario.checks.size(); ++i) {
     for (const char* formula : {"memory_formula", "traffic_formula", "model_state_gb"}) {
       if (scenario.checks[i].name != formula) continue;
-      if (plan.pipeline * plan.tensor == 1 && scenario.checks[i].name != "traffic_formula") continue;
       top.findings().add(fmt::format("/checks/{}", i),
-                         fmt::format("not supported: {} where several ranks work on one sample", formula),
-                         "Leave it out, or use 1 for world.pipeline, world.tensor and world.context.");
+                         fmt::format("not supported: {} where layers are on several ranks", formula),
+                         "Leave it out, or use 1 for world.pipeline and world.tensor.");
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/segments.h"
 
 namespace seeksim::harness {
@@ -109,6 +110,126 @@ std::vector<BudgetLine> group_calls(const FormulaSizes& s, std::int64_t steps, i
            each * micro_steps * (rows.to_experts + rows.from_experts) +
                evaluated_passes(s, steps) * sharing(s) * 2 * s.plan.definition.model.layers,
            0, true, "four a layer, rank and micro-step, and one or two where it is recomputed; two in an evaluation"}};
+}
+
+// ---- context groups ------------------------------------------------------------------------------------------------
+
+namespace {
+
+using runtime::SampleRange;
+
+// Of a step, what one group goes through.
+struct Share {
+  double samples = 0;
+  double blocks = 0;  // nodes of the step's tree, of each micro-batch
+  double micro_batches = 0;
+};
+
+Share share_of(const FormulaSizes& s, int group) {
+  const runtime::StepCut cut = s.cut();
+  std::vector<SampleRange> all;
+  for (int k = 0; k < cut.count() && s.stage >= 2; ++k) all.push_back(cut.samples_of_rank(k, group));
+  if (s.stage < 2) all = runtime::micro_batches(cut.samples_of_rank(0, group), s.plan.layout.micro_batch);
+  Share share;
+  for (const SampleRange& samples : all) {
+    if (samples.size() == 0) continue;
+    share.samples += double(samples.size());
+    share.blocks += double(kernels::cover(samples.begin, samples.end, cut.leaves).size());
+    share.micro_batches += 1;
+  }
+  return share;
+}
+
+struct Most : Share {
+  bool alike = true;  // all groups have as much
+};
+Most most_of(const FormulaSizes& s) {
+  Most most;
+  for (int group = 0; group < s.groups.ranks; ++group) {
+    const Share one = share_of(s, group);
+    if (group > 0 && (one.samples != most.samples || one.blocks != most.blocks)) most.alike = false;
+    most.samples = std::max(most.samples, one.samples);
+    most.blocks = std::max(most.blocks, one.blocks);
+    most.micro_batches = std::max(most.micro_batches, one.micro_batches);
+  }
+  return most;
+}
+
+double held_out_of_group(const FormulaSizes& s) {
+  const runtime::StepCut cut{.leaves = s.plan.definition.evaluation.samples, .members = s.groups.ranks};
+  double most = 0;
+  for (int group = 0; group < s.groups.ranks; ++group)
+    most = std::max(most, double(cut.samples_of_rank(0, group).size()));
+  return most;
+}
+
+// Layers whose forward pass a step makes: each, and once more where it is recomputed.
+double layers_forward(const FormulaSizes& s) {
+  const int layers = s.plan.definition.model.layers;
+  double count = layers;
+  for (const runtime::Segment& segment : runtime::segments_of(layers, s.plan.layout.checkpointing))
+    if (segment.recomputed) count += segment.layers();
+  return count;
+}
+
+// Ranges of gradients that are summed at once, at most.
+double ranges(const FormulaSizes& s) { return double(s.parameters.trainable().size()) + 1; }
+
+}  // namespace
+
+double rows_by_heads(const FormulaSizes& s) {
+  const int context = s.plan.layout.parallel.context;
+  if (context == 1) return 0;
+  const runtime::ModelShape shape(s.plan.definition.model);
+  const double tokens = double(s.plan.samples_at_once()) * s.plan.definition.model.context;
+  return s.C * tokens / context * double(shape.C + shape.Q) + kFloat * tokens;
+}
+
+std::vector<BudgetLine> context_traffic(const FormulaSizes& s, std::int64_t steps) {
+  const runtime::ModelPlan& m = s.plan.definition.model;
+  const double c = s.plan.layout.parallel.context, others = c - 1;
+  if (others == 0) return {};
+  const runtime::ModelShape shape(m);
+  const Most most = most_of(s);
+  const double row = s.C * double(shape.Q + shape.C) * others / c, tokens = m.context / c;
+  const double trained = double(steps) * most.samples * tokens * row * (layers_forward(s) + m.layers);
+  const double evaluated = double(s.plan.definition.evaluation.count(steps)) * held_out_of_group(s) * tokens * row;
+  const double chunks = s.plan.layout.parallel.context_zigzag ? 2 : 1, elements = s.P + s.H;
+  const double scattered = double(steps) * chunks * most.samples, gathered = double(steps) * most.blocks;
+  const bool at_most = !most.alike;
+  return {
+      {"all_to_all", trained + evaluated * m.layers, 0, at_most,
+       "rows of own tokens (c-1)/c, of qkv and of attention: a layer forward, recomputed, and backward"},
+      {"reduce_scatter", scattered * elements * others / c * kFloat, scattered * ranges(s) * kFloat, at_most,
+       "4(P + H)(c-1)/c for each chunk of each sample"},
+      {"group_gather", gathered * elements * others / c * kFloat, gathered * ranges(s) * others * kFloat, at_most,
+       "4(P + H)(c-1)/c for each block of samples"},
+  };
+}
+
+std::vector<BudgetLine> context_calls(const FormulaSizes& s, std::int64_t steps) {
+  const int context = s.plan.layout.parallel.context;
+  if (context == 1) return {};
+  const double ranks = double(s.groups.ranks) * context, passes = double(steps) * ranks * most_of(s).micro_batches;
+  const double layers = s.plan.definition.model.layers;
+  return {{"all_to_all", passes * 2 * (layers_forward(s) + layers) + evaluated_passes(s, steps) * ranks * 2 * layers, 0,
+           true, "two a layer, rank and micro-batch forward, recomputed and backward; in an evaluation forward only"},
+          {"reduce_scatter", passes * ranges(s), 0, true, "one a rank, micro-batch and parameter"},
+          {"group_gather", passes * ranges(s), 0, true, "one a rank, micro-batch and parameter"}};
+}
+
+void add_lines(std::vector<BudgetLine>& lines, const std::vector<BudgetLine>& more) {
+  for (const BudgetLine& line : more) {
+    const auto same =
+        std::find_if(lines.begin(), lines.end(), [&](const BudgetLine& l) { return l.name == line.name; });
+    if (same == lines.end()) {
+      lines.push_back(line);
+      continue;
+    }
+    same->bytes += line.bytes, same->slack += line.slack;
+    same->at_most = same->at_most || line.at_most;
+    same->formula += "; and " + line.formula;
+  }
 }
 
 }  // namespace seeksim::harness

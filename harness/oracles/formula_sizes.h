@@ -132,4 +132,18 @@ std::vector<BudgetLine> group_traffic(const FormulaSizes& sizes, std::int64_t st
 // replicated. buckets: of a micro-step, at most.
 std::vector<BudgetLine> group_calls(const FormulaSizes& sizes, std::int64_t steps, int micro_batches, double buckets);
 
+// Bytes that a rank of a context group sends to the others in so many steps, by kind of operation: rows to heads and
+// back, and gradients of its own tokens. Empty where no tokens are shared.
+std::vector<BudgetLine> context_traffic(const FormulaSizes& sizes, std::int64_t steps);
+
+// Bytes of activations that a rank of a context group holds besides those of its own tokens: while it attends, rows of
+// all tokens of its own heads and their gradients; the losses of all tokens.
+double rows_by_heads(const FormulaSizes& sizes);
+
+// Calls of context_traffic(), over all ranks, at most.
+std::vector<BudgetLine> context_calls(const FormulaSizes& sizes, std::int64_t steps);
+
+// Adds lines to those of the same name; others are appended.
+void add_lines(std::vector<BudgetLine>& lines, const std::vector<BudgetLine>& more);
+
 }  // namespace seeksim::harness

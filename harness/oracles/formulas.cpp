@@ -91,15 +91,6 @@ double rows_of(const FormulaSizes& s) {
   return double(s.plan.samples_at_once()) * s.plan.definition.model.context / s.plan.layout.parallel.context;
 }
 
-// What a rank of a context group holds of all tokens while it attends, its heads' rows and their gradients, and the
-// losses of all tokens.
-double rows_by_heads(const FormulaSizes& s) {
-  const int ranks = s.plan.layout.parallel.context;
-  if (ranks == 1) return 0;
-  const runtime::ModelShape shape(s.plan.definition.model);
-  return s.C * rows_of(s) * double(shape.C + shape.Q) + kFloat * rows_of(s) * ranks;
-}
-
 // Rows inside the mlps of a micro-batch: a token's, once a choice; or places for all that may arrive at this rank.
 double inside_rows(const FormulaSizes& s) {
   const runtime::ModelShape shape(s.plan.definition.model);
@@ -289,8 +280,9 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   return budget.lines;
 }
 
-std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
-  const FormulaSizes s(scenario);
+namespace {
+
+std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, std::int64_t applied) {
   const double others = s.N - 1, share = (s.N - 1) / double(s.N), all = s.P + s.H + 1;
   const double roots_max = most(s, [&](int rank) { return roots(s, rank); });
   std::vector<BudgetLine> lines = group_traffic(s, steps);
@@ -300,7 +292,8 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
   if (s.stage == 0) {
     kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N * s.runs(),
          "(roots + 1)(P + H)(N-1)/N a step");
-    lines.back().at_most = s.E > 1;  // travelling message by message, half of it is a gather, as others are
+    // Travelling message by message, half of it is a gather, as others are.
+    lines.back().at_most = s.E > 1 || s.plan.layout.parallel.context > 1;
     return lines;
   }
   const double reduced =
@@ -351,8 +344,6 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
   return lines;
 }
 
-namespace {
-
 // Parameters go into a bucket until the next one does not fit: of two buckets side by side the sum is more than one
 // holds. One that is larger than a bucket goes alone, and ends the bucket before it.
 double buckets_at_most(const FormulaSizes& s) {
@@ -368,12 +359,21 @@ double buckets_at_most(const FormulaSizes& s) {
 
 }  // namespace
 
-std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
+std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
   const FormulaSizes s(scenario);
-  const double each = double(steps) * s.groups.ranks * s.E, micro_steps = s.cut().count();
-  const double evaluations = double(s.plan.definition.evaluation.count(steps)) * s.groups.ranks * s.E;
+  std::vector<BudgetLine> lines = zero_traffic(s, steps, applied);
+  add_lines(lines, context_traffic(s, steps));
+  return lines;
+}
+
+namespace {
+
+std::vector<BudgetLine> zero_calls(const FormulaSizes& s, int micro_batches, std::int64_t steps) {
+  const double ranks = double(s.groups.ranks) * s.E * s.plan.layout.parallel.context;
+  const double each = double(steps) * ranks, micro_steps = s.cut().count();
+  const double evaluations = double(s.plan.definition.evaluation.count(steps)) * ranks;
   const double buckets = buckets_at_most(s) + s.runs() - 1;  // a bucket ends where a run does
-  std::vector<BudgetLine> lines = group_calls(s, steps, micro_batches_of_replica(scenario), buckets);
+  std::vector<BudgetLine> lines = group_calls(s, steps, micro_batches, buckets);
   const auto kind = [&](const char* of, double calls, const char* formula) {
     lines.push_back({of, calls, 0, true, formula});
   };
@@ -391,9 +391,18 @@ std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t step
   if (s.stage < 3) return lines;
   const double uses = double(runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing).size());
   const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
-  const double forward = double(s.parameters.modules()) * s.groups.ranks * s.E;
+  const double forward = double(s.parameters.modules()) * ranks;
   kind("param_gather", each * micro_steps * uses * runs + evaluated_passes(s, steps) * forward,
        "one a rank, micro-step and use of a module; of an evaluation forward only");
+  return lines;
+}
+
+}  // namespace
+
+std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
+  const FormulaSizes s(scenario);
+  std::vector<BudgetLine> lines = zero_calls(s, micro_batches_of_replica(scenario), steps);
+  add_lines(lines, context_calls(s, steps));
   return lines;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <ostream>
 
 #include "harness/search/shrink.h"
@@ -229,8 +228,6 @@ void draw_context(Json& s, const std::string& precision) {
   s["data"] = {{"synthetic", true}};
   s["world"] = {{"nodes", 1}, {"replicas", replicas}, {"context", group}, {"network", "ib"}};
   if (group < 8 && one_in(2)) s["world"]["context_cut"] = "zigzag";
-  Json& checks = s["checks"];
-  checks.erase(std::remove(checks.begin(), checks.end(), Json("traffic_formula")), checks.end());
   if (!one_in(4)) return;
   s["recovery"] = {{"watchdog_s", 60}};
   s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", 1}};

@@ -317,10 +317,7 @@ std::deque<CheckInfo> built_in_checks() {
        .judge = traffic_formula,
        // A vendor's library sums on ways of its own.
        .unasked =
-           [](const Evidence& e) {
-             return formulas_apply(e) && e.scenario.world.ranks() > 1 && !is_fast(e.scenario) &&
-                    e.scenario.train.layout.parallel.context == 1;
-           },
+           [](const Evidence& e) { return formulas_apply(e) && e.scenario.world.ranks() > 1 && !is_fast(e.scenario); },
        .description = "bytes sent per rank, by operation, are ZeRO's, in no more collectives than buckets and modules "
                       "need (likewise)"},
       {.name = "saved_at_end",

@@ -247,7 +247,7 @@ void ContextGroup::sum_nodes(Launcher& launch, const char* tensor, const char* s
       add(rank, false, block.out.part(theirs.first, theirs.size));
     }
   }
-  exchange(launch, OpKind::all_gather, tensor, site);
+  exchange(launch, OpKind::group_gather, tensor, site);
 }
 
 #define SEEKSIM_CONTEXT_GROUP_OF(S)                                                                                  \

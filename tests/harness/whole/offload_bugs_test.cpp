@@ -78,7 +78,7 @@ Outcome run_with(const Offloading& setting, const std::string& bug) {
 }
 
 // What a check said; null where it was not made.
-Json said(const Outcome& outcome, const std::string& check) {
+Json offload_check(const Outcome& outcome, const std::string& check) {
   for (const Json& one : outcome.report["checks"]) {
     if (one["name"] == check) return one;
   }
@@ -89,7 +89,7 @@ TEST(OffloadBugs, NoneIsThereUnlessPlanted) {
   for (const Offloading& setting : {kCpu, kPinned, kCpu1, kNvme, kShortReads, kHostCheckpoints}) {
     const Outcome outcome = run_with(setting, "");
     EXPECT_EQ(outcome.status, ExitStatus::as_expected) << setting.zero << outcome.report["checks"].dump(2);
-    EXPECT_TRUE(said(outcome, "no_races").value("ok", false)) << setting.zero;
+    EXPECT_TRUE(offload_check(outcome, "no_races").value("ok", false)) << setting.zero;
   }
 }
 
@@ -98,7 +98,7 @@ class OffloadBug : public ::testing::TestWithParam<Row> {};
 TEST_P(OffloadBug, TurnsItsCheckRed) {
   const Row& row = GetParam();
   const Outcome outcome = run_with(row.setting, row.bug);
-  const Json check = said(outcome, row.check);
+  const Json check = offload_check(outcome, row.check);
   ASSERT_FALSE(check.is_null()) << row.check << " was not made";
   EXPECT_FALSE(check["ok"].get<bool>()) << row.bug << " goes unnoticed: " << check["detail"];
   EXPECT_TRUE(check.value("looked", true)) << check["detail"];
