@@ -236,8 +236,8 @@ void draw_context(Json& s, const std::string& precision) {
   s["faults"].push_back({{"kind", "rank_crash"},
                          {"rank", between(0, group * replicas - 1)},
                          {"step", between(0, s["steps"].get<int>() - 1)},
-                         {"op", "all_to_all"},
-                         {"phase", any_of<std::string>({"forward", "backward"})}});
+                         {"op", "vote"},
+                         {"mode", any_of<std::string>({"before", "after"})}});
   s["checks"] = {"golden:bitwise", "golden:gradients"};
 }
 

@@ -52,6 +52,15 @@ TEST_F(Mpi, RunsExpertsThatAreDividedAmongRanks) {
                                 std::string("deepspeed.zero_optimization.stage=") + stage});
 }
 
+TEST_F(Mpi, RunsContextGroups) {
+  const auto zero = [](int stage) { return "deepspeed.zero_optimization.stage=" + std::to_string(stage); };
+  for (const int stage : {0, 1, 2, 3})
+    expect_the_simulators_bits(2, "equivalence/context_parallel", {"world.replicas=1", zero(stage)});
+  for (const int stage : {0, 3})
+    expect_the_simulators_bits(4, "equivalence/context_parallel",
+                               {"world.context_cut=zigzag", "model.family=llama", "model.dropout=0.2", zero(stage)});
+}
+
 TEST_F(Mpi, RunsShardGroups) {
   for (const char* stage : {"1", "2", "3"})
     expect_the_simulators_bits(

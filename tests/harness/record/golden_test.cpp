@@ -131,6 +131,7 @@ std::vector<Telling> telling() {
        {"init_stddev", "0.03"},
        {"norm_eps", "1e-6"},
        {"attention", "fused"},
+       {"gradient_sums", "segments"},
        {"family", "llama"}});
   add("evaluation", {"evaluation.samples=4"}, {{"samples", "5"}, {"every_steps", "2"}});
   add("data", {"data={\"text\":\"golden/corpus.txt\"}"}, {{"held_out_bytes", "100"}});

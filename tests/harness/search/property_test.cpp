@@ -54,7 +54,7 @@ void keeps_the_bits(const char* what, const Wanted& wanted, int others, int case
                                .cases = cases,
                                .budget_s = budget_s,
                                .seed = kSeed + std::uint64_t(others),
-                               .discard_refused = wanted.parallel || wanted.experts,
+                               .discard_refused = wanted.parallel || wanted.experts || wanted.context,
                                .wall_limit_s = kWallLimit_s});
   fmt::print("{}", result.summary);
   EXPECT_TRUE(result.held) << result.failure;
@@ -96,6 +96,12 @@ TEST(Property, ShardGroupsKeepTheBits) {
   Wanted wanted = with(&Wanted::groups);
   wanted.formulas = true;
   keeps_the_bits("shard groups", wanted, 11);
+}
+
+TEST(Property, ContextGroupsKeepTheBits) {
+  Wanted wanted = with(&Wanted::context);
+  wanted.formulas = true;
+  keeps_the_bits("context groups", wanted, 12);
 }
 
 // ---- faults and orders

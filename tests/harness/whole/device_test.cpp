@@ -58,6 +58,12 @@ std::vector<OnDevice> all_runs() {
   runs.push_back({"shard_groups", "equivalence/hsdp", {"sweep=[]", "world.nodes=1"}});
   runs.push_back(
       {"divided_experts", "equivalence/expert_parallel", {"sweep=[]", "deepspeed.zero_optimization.stage=1"}});
+  runs.push_back({"context",
+                  "equivalence/context_parallel",
+                  {"sweep=[]", "world.context_cut=zigzag", "deepspeed.zero_optimization.stage=2"}});
+  runs.push_back({"context_llama",
+                  "equivalence/context_parallel",
+                  {"sweep=[]", "model.family=llama", "model.attention=fused", "deepspeed.bf16.enabled=true"}});
   runs.push_back({"fused_attention", "equivalence/fused_attention", {"sweep=[]", "model.family=llama"}});
   runs.push_back({"offload",
                   "equivalence/offload_equivalence",
