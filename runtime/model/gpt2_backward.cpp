@@ -44,7 +44,7 @@ template <class S>
 void Gpt2<S>::parameter_grads(const Pass& p) {
   if (piece_.heads) head_grads(p), head_norm_grad(p);
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) segment_grads(p, *segment);
-  launch.layer(-1);
+  p.launch.layer(-1);
   if (piece_.embeds) embedding_grads(p);
 }
 
