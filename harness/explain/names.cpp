@@ -34,8 +34,9 @@ Mistake mistake_of(const Culprit& culprit, const Scenario& scenario) {
     return Mistake::message;
   if (op.kind == OpKind::publish || op.kind == OpKind::param_gather || op.phase == Phase::publish)
     return Mistake::publication;
-  const bool over_ways =
-      culprit.over_ways || (scenario.train.layout.parallel.tensor > 1 && site.starts_with("tensor_parallel"));
+  const bool over_ways = culprit.over_ways ||
+                         (scenario.train.layout.parallel.tensor > 1 && site.starts_with("tensor_parallel")) ||
+                         site.starts_with("context_gradients");
   if (over_ways || culprit.buffer == "values of all ways") return Mistake::reduction;
   switch (op.phase) {
     case Phase::data:

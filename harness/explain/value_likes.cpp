@@ -6,6 +6,7 @@
 
 #include "harness/explain/value_judge.h"
 #include "kernels/cast.h"
+#include "runtime/layout/context_cut.h"
 
 namespace seeksim::harness {
 
@@ -57,6 +58,41 @@ bool is_of_arrivals(const Op& op, const Scenario& scenario) {
   const bool inside =
       std::string_view(op.site).starts_with("gpt2_expert_group") || std::string_view(op.tensor) == "swiglu";
   return inside && scenario.train.layout.parallel.expert > 1;
+}
+
+// Where the elements of a way differ from its part of what all have, cut into pieces of which it has a part
+// each: in one of these numbers of pieces they are alike (-1), else the furthest that any comes.
+std::int64_t unlike_part(std::span<const std::byte> have, std::span<const std::byte> want, ElementType type,
+                         std::initializer_list<std::size_t> numbers, std::size_t way) {
+  const std::size_t width = size_of(type);
+  std::int64_t furthest = 0;
+  for (const std::size_t pieces : numbers) {
+    const std::size_t whole = want.size() / pieces, part = have.size() / pieces;
+    if (whole * pieces != want.size() || part * pieces != have.size() || part % width != 0) continue;
+    std::int64_t broken = -1;
+    for (std::size_t i = 0; i < pieces && broken < 0; ++i) {
+      broken = first_difference(have.subspan(i * part, part), want.subspan(i * whole + way * part, part), type);
+      if (broken >= 0) broken += std::int64_t(i * part / width);
+    }
+    if (broken < 0) return -1;
+    furthest = std::max(furthest, broken);
+  }
+  return furthest;
+}
+
+// Of rows of all tokens, `samples` samples of them, those of a rank's own tokens, in its order.
+std::vector<std::byte> own_rows(const std::vector<std::byte>& all, const runtime::ContextCut& cut, int rank,
+                                std::size_t samples) {
+  const std::size_t row = all.size() / samples / std::size_t(cut.tokens), size = std::size_t(cut.chunk_size()) * row;
+  std::vector<std::byte> own;
+  for (int i = 0; i < cut.chunks_of_rank(); ++i) {
+    for (std::size_t sample = 0; sample < samples; ++sample) {
+      const auto first =
+          all.begin() + std::ptrdiff_t((sample * std::size_t(cut.tokens) + std::size_t(cut.first(rank, i))) * row);
+      own.insert(own.end(), first, first + std::ptrdiff_t(size));
+    }
+  }
+  return own;
 }
 
 }  // namespace
@@ -140,7 +176,19 @@ ValueJudge::Seen ValueJudge::sample_rows(int rank, const Op& op, std::span<const
     const std::vector<std::byte>& one = like.of_sample[std::size_t(s)];
     want.insert(want.end(), one.begin(), one.end());
   }
-  const std::size_t width = size_of(like.type), ways = std::size_t(map_.ways()), way = std::size_t(map_.way(rank));
+  const std::size_t width = size_of(like.type);
+  std::size_t ways = std::size_t(map_.ways()), way = std::size_t(map_.way(rank));
+  const runtime::ContextCut context =
+      runtime::context_cut(scenario_.train.definition.model, scenario_.train.layout.parallel);
+  bool own = false;  // by chunk, then sample
+  if (context.ranks > 1 && have.size() * std::size_t(context.ranks) == want.size() && !all_alike(like.of_sample)) {
+    const int me = rank % context.ranks;
+    own = std::string_view(op.tensor) != "attention";  // there a rank has all tokens, of its own heads
+    if (own)
+      want = own_rows(want, context, me, std::size_t(samples.size()));
+    else
+      ways = std::size_t(context.ranks), way = std::size_t(me);
+  }
   Seen seen;
   if (have.size() == want.size()) {
     seen.element = first_difference(have, want, like.type);
@@ -150,33 +198,20 @@ ValueJudge::Seen ValueJudge::sample_rows(int rank, const Op& op, std::span<const
       seen.have = value_text(&have[at], like.type);
       seen.want = value_text(&want[at], like.type);
       seen.sample = samples.begin + std::int64_t(at / one);
+      if (own) {
+        const std::size_t chunk = want.size() / std::size_t(samples.size() * context.chunks_of_rank());
+        seen.sample = samples.begin + std::int64_t(at / chunk) % samples.size();
+      }
     }
     return seen;
   }
   if (have.size() * ways != want.size() || all_alike(like.of_sample)) return {};
-  // Cut into `pieces`, of each the way's part.
-  const auto cut = [&](std::size_t pieces) -> std::int64_t {
-    const std::size_t whole = want.size() / pieces, part = have.size() / pieces;
-    if (whole * pieces != want.size() || part * pieces != have.size() || part % width != 0) return 0;
-    for (std::size_t i = 0; i < pieces; ++i) {
-      const std::int64_t broken =
-          first_difference(have.subspan(i * part, part),
-                           std::span<const std::byte>(want).subspan(i * whole + way * part, part), like.type);
-      if (broken >= 0) return std::int64_t(i * part / width) + broken;
-    }
-    return -1;
-  };
   const std::size_t n = std::size_t(samples.size()), rows = n * std::size_t(scenario_.train.definition.model.context);
-  std::int64_t furthest = 0;
-  for (const std::size_t pieces : {rows, n, std::size_t(1)}) {
-    const std::int64_t broken = cut(pieces);
-    if (broken < 0) return {Verdict::right, -1, -1, "", "", false};
-    furthest = std::max(furthest, broken);
-  }
+  seen.element = unlike_part(have, want, like.type, {rows, n, 1}, way);
+  if (seen.element < 0) return {Verdict::right, -1, -1, "", "", false};
   seen.verdict = Verdict::wrong;
-  seen.element = furthest;
-  seen.have = value_text(&have[std::size_t(furthest) * width], like.type);
-  seen.sample = samples.begin + furthest / std::int64_t(have.size() / width / n);
+  seen.have = value_text(&have[std::size_t(seen.element) * width], like.type);
+  seen.sample = samples.begin + seen.element / std::int64_t(have.size() / width / n);
   return seen;
 }
 

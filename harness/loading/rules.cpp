@@ -133,7 +133,9 @@ void check_rules(const Reader& top, const Scenario& scenario) {
   if (layout.zero.stage == 0)
     top.findings().add(kAt, "ZeRO stage 0 has no shards that could end somewhere", "Use stage 1, 2 or 3.");
   if (!layout.parallel.alone())
-    top.findings().add(kAt, "not supported: a placement of one's own where a model or a sample is cut among ranks",
+    top.findings().add(kAt,
+                       "not supported: a placement of one's own where a model is cut into stages, ways or experts, or "
+                       "a sample's tokens among ranks",
                        "Use 1 for world.pipeline, world.tensor, world.expert and world.context.");
   if (scenario.train.definition.compression.on())
     top.findings().add(kAt, "not supported: a placement of one's own with compressed gradients",

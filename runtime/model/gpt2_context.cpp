@@ -77,8 +77,8 @@ void Gpt2<S>::take_own_ids(const Pass& p) {
 template <class S>
 VecView<const float> Gpt2<S>::losses_of_all(Launcher& launch, Index samples) {
   const VecView<float> all = vec<float>(*work_->context.losses, 0, samples * s_.T);
-  way_.context->gather_values(launch, "losses", SEEKSIM_SITE, samples, reads(row_values(head_.token_losses, samples)),
-                              all);
+  way_.context->gather_values(launch, "losses of tokens", SEEKSIM_SITE, samples,
+                              reads(row_values(head_.token_losses, samples)), all);
   return all;
 }
 

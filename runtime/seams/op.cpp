@@ -56,10 +56,10 @@ constexpr EnumNames<Axis> kAxes({{Axis::world, "world"},
                                  {Axis::pipeline, "pipeline"},
                                  {Axis::tensor, "tensor"},
                                  {Axis::expert, "expert"},
-                                 {Axis::context, "context"},
                                  {Axis::replica, "replica"},
                                  {Axis::shard, "shard"},
-                                 {Axis::replicate, "replicate"}});
+                                 {Axis::replicate, "replicate"},
+                                 {Axis::context, "context"}});
 
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);

@@ -63,7 +63,7 @@ enum class Phase : std::uint8_t {
 
 // Which dimension of the rank grid a communicator spans. replica: all ranks that hold one copy of the model together.
 // shard: the data-parallel ranks of one shard group; replicate: those with the same shard, one of each group.
-enum class Axis : std::uint8_t { world, data, pipeline, tensor, expert, context, replica, shard, replicate, count_ };
+enum class Axis : std::uint8_t { world, data, pipeline, tensor, expert, replica, shard, replicate, context, count_ };
 
 // Whether all members of a communicator take part in it.
 bool is_collective(OpKind kind);
