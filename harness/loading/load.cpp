@@ -182,6 +182,17 @@ void refuse_torch(const Document& document) {
            : fmt::format("Run it with its script: seeksim torch run {} -- train.py", document.file()));
 }
 
+// What is right by itself, and may not go with the rest.
+void check_together(const Reader& top, Scenario& scenario) {
+  check_parallel(top, scenario);
+  check_experts(top, scenario);
+  check_context(top, scenario);
+  check_shard_groups(top, scenario);
+  check_rules(top, scenario);
+  check_recovery(top, scenario);
+  check_own_family(top, scenario);
+}
+
 Scenario load(Document document, const LoadOptions& options) {
   refuse_torch(document);
   Scenario scenario;
@@ -237,13 +248,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_compression(top, scenario);
   read_lessons(top, scenario);
   settle_steady(top, scenario);
-  check_parallel(top, scenario);
-  check_experts(top, scenario);
-  check_context(top, scenario);
-  check_shard_groups(top, scenario);
-  check_rules(top, scenario);
-  check_recovery(top, scenario);
-  check_own_family(top, scenario);
+  check_together(top, scenario);
   scenario.sweep = read_sweep(top);
   if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "runtime/layout/parameters.h"
-#include "runtime/model/sampler.h"
+#include "runtime/samples/sampler.h"
 
 namespace seeksim::harness {
 namespace {

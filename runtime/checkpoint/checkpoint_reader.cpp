@@ -8,7 +8,7 @@
 #include "runtime/comm/edge.h"
 #include "runtime/files/bounded_files.h"
 #include "runtime/launch/typed_ops.h"
-#include "runtime/model/data.h"
+#include "runtime/samples/data.h"
 
 namespace seeksim::runtime {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/digest.h"
-#include "runtime/model/data.h"
+#include "runtime/samples/data.h"
 
 namespace seeksim::runtime {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "runtime/decide/run_state.h"
-#include "runtime/model/sampler.h"
 #include "runtime/plan/plan.h"
 #include "runtime/rules/loss_scaler.h"
+#include "runtime/samples/sampler.h"
 
 namespace seeksim::runtime {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/model/sampler.h"
 #include "runtime/plan/plan.h"
+#include "runtime/samples/sampler.h"
 
 namespace seeksim::runtime {
 

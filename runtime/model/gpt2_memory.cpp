@@ -174,7 +174,7 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
       std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
   if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
   if (s_.L == 0) return;
-  if (!defers) work.dqkv = stored(device, "d qkv", R * way_.Q);
+  if (!defers || way_.context != nullptr) work.dqkv = stored(device, "d qkv", R * way_.Q);
   work.dgelu = stored(device, "d gelu", inside_rows_max() * F);
   if (!defers) work.dfc = stored(device, "d mlp.c_fc", inside_rows_max() * way_.U);
   if (s_.E > 0) work.experts = make_expert_work(device);

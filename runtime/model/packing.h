@@ -5,8 +5,8 @@
 
 #include "kernels/attention.h"
 #include "kernels/view.h"
-#include "runtime/model/data.h"
 #include "runtime/model/model.h"
+#include "runtime/samples/data.h"
 
 namespace seeksim::runtime {
 

@@ -5,8 +5,8 @@
 #include "kernels/check.h"
 #include "kernels/digest.h"
 #include "runtime/layout/parameters.h"
-#include "runtime/model/data.h"
 #include "runtime/model/weights.h"
+#include "runtime/samples/data.h"
 
 namespace seeksim::runtime {
 

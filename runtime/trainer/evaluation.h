@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "runtime/model/data.h"
+#include "runtime/samples/data.h"
 #include "runtime/trainer/passes.h"
 
 namespace seeksim::runtime {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "runtime/launch/provenance.h"
-#include "runtime/model/data.h"
 #include "runtime/model/edited_gradients.h"
 #include "runtime/model/model.h"
 #include "runtime/model/packing.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/samples/data.h"
 #include "runtime/trainer/pipeline_links.h"
 #include "runtime/trainer/reduction.h"
 #include "runtime/trainer/rerun.h"

@@ -10,9 +10,9 @@
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/layout/shard.h"
-#include "runtime/model/sampler.h"
 #include "runtime/plan/pipeline_schedule.h"
 #include "runtime/plan/plan.h"
+#include "runtime/samples/sampler.h"
 #include "runtime/seams/seams.h"
 
 namespace seeksim::runtime {

@@ -68,7 +68,7 @@ const std::vector<Wing>& wings() {
         {"rules", "host"},
         {"plan"},
         {"layout", "launch"},
-        {"files", "comm"},
+        {"files", "comm", "samples"},
         {"detect", "model"},
         {"decide", "zero"},
         {"checkpoint"},

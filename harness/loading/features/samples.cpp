@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/model/sampler.h"
+#include "runtime/samples/sampler.h"
 
 namespace seeksim::harness {
 namespace {

@@ -15,7 +15,7 @@
 #include "reference/random.h"
 #include "runtime/decide/progress.h"
 #include "runtime/files/safetensors.h"
-#include "runtime/model/sampler.h"
+#include "runtime/samples/sampler.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/data.h"
 #include "runtime/plan/evaluation_plan.h"
+#include "runtime/samples/data.h"
 
 namespace seeksim::runtime {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/data.h"
+#include "runtime/samples/data.h"
 
 namespace seeksim::runtime {
 namespace {

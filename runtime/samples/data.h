@@ -7,9 +7,9 @@
 
 #include "kernels/view.h"
 #include "runtime/launch/launcher.h"
-#include "runtime/model/sampler.h"
 #include "runtime/plan/plan.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/samples/sampler.h"
 
 namespace seeksim::runtime {
 

@@ -1,6 +1,6 @@
 // A permutation without memory: a Feistel network over pairs of halves of a number, with Philox in its rounds. Numbers
 // that fall outside of the data set go through it again.
-#include "runtime/model/sampler.h"
+#include "runtime/samples/sampler.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // Bytes are tokens. Which stretch of the text a sample is, and every synthetic token, comes from Philox.
-#include "runtime/model/data.h"
+#include "runtime/samples/data.h"
 
 #include <algorithm>
 #include <stdexcept>
