@@ -1,5 +1,6 @@
 // The checks about what numbers do: which steps were skipped, how the loss scale moved, where a value that is not
-// finite was born, what rounding loses, where the loss leaps; and which samples they come from. Rows of check_table.cpp.
+// finite was born, what rounding loses, where the loss leaps; and which samples they come from. Rows of
+// check_table.cpp.
 #pragma once
 
 #include <string>

@@ -357,12 +357,13 @@ void GradientReducer::end_reduction() {
   }
   if (!at_once()) {
     PartialSums& sums = sums_[now_.piece];
+    const bool has_loss = now_.piece + 1 == sums_.size() && partition_->is_last(comm_->position());  // as its last
+    const Index gradients = sums.end - sums.begin - (has_loss ? 1 : 0);
     const bool loses = bug_.is(Bug::chunk_loses_last_micro_batch) && now_.piece > 0 && now_.k + 1 == cut_.count();
     for (std::size_t i = 0; loses && i < open_out_.size(); ++i)
-      clear_values(at_home(), "gradients", SEEKSIM_SITE, AnyVec(open_out_[i]));
+      clear_values(at_home(), "gradients", SEEKSIM_SITE, AnyVec(open_out_[i].part(0, gradients)));
     for (const TreeNode node : open_) sums.tree.close(at_home(), node);
-    const bool has_loss = now_.piece + 1 == sums_.size() && partition_->is_last(comm_->position());  // as its last
-    sums.tree.round(at_home(), now_.accumulator, sums.end - sums.begin - (has_loss ? 1 : 0));
+    sums.tree.round(at_home(), now_.accumulator, gradients);
   }
   open_.clear();
 }
