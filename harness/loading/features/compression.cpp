@@ -4,6 +4,8 @@
 
 #include <bit>
 
+#include "harness/loading/features/refusals.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -37,46 +39,40 @@ void check_groups(const Reader& own, const Scenario& scenario) {
               fewer > 0 ? fmt::format("For example {}.", fewer) : fmt::format("For example {}.", batch));
 }
 
-struct Refusal {
-  bool asked;
-  const char* at;
-  const char* what;
-  const char* next;
-};
-
 // What compressed gradients cannot be together with.
-void refuse(const Reader& top, const Scenario& scenario) {
+void refuse_with_compression(const Reader& top, const Scenario& scenario) {
   const runtime::TrainPlan& train = scenario.train;
   const runtime::RecoveryPlan& recovery = train.recovery;
   const bool spares = recovery.spares > 0;
   const auto checks_conservation = [](const CheckSpec& check) { return check.name == "conservation"; };
-  const Refusal all[] = {
-      {train.layout.zero.stage >= 2, "/deepspeed/zero_optimization/stage",
-       "not supported: compressed gradients with ZeRO 2 and 3, which reduce them bucket by bucket in each micro-step",
-       "Use stage 0 or 1."},
-      {!train.layout.parallel.alone(), "/world",
-       "not supported: compressed gradients in a model that is cut by pipeline or tensor",
-       "Use 1 for both, or no compression."},
-      {train.layout.offload.optimizer.home != runtime::Home::device, "/deepspeed/zero_optimization/offload_optimizer",
-       "not supported: compressed gradients with an offloaded optimizer", "Leave one of the two out."},
-      {train.definition.quirks.any(), "/quirks", "not supported: compressed gradients with quirks",
-       "Leave one of the two out."},
-      {train.numerics == runtime::Numerics::fast, "/numerics",
-       "not supported: compressed gradients in a run of fast arithmetic", "Use \"exact\" or \"shapes\"."},
-      {recovery.memory_ladder, "/recovery/memory_ladder",
-       "not supported: compressed gradients with the memory ladder, which changes the ZeRO stage",
-       "Turn one of them off."},
-      {spares, "/recovery/spares", "not supported: compressed gradients with spares, which hold no residuals",
-       "Use restart_from_checkpoint, or no spares."},
-      {recovery.grow, "/recovery/grow",
-       "not supported: compressed gradients in a run that admits ranks, which hold no residuals",
-       "Turn one of them off."},
-      {std::any_of(scenario.checks.begin(), scenario.checks.end(), checks_conservation), "/checks",
-       "conservation counts samples by tags, which compression would round",
-       "Remove it: compression_conserves is judged in every run with compressed gradients."},
-  };
-  for (const Refusal& one : all)
-    if (one.asked) top.findings().add(one.at, one.what, one.next);
+  refuse(top,
+         {
+             {train.layout.zero.stage >= 2, "/deepspeed/zero_optimization/stage",
+              "not supported: compressed gradients with ZeRO 2 and 3, which reduce them bucket by bucket in each "
+              "micro-step",
+              "Use stage 0 or 1."},
+             {!train.layout.parallel.alone(), "/world",
+              "not supported: compressed gradients in a model that is cut by pipeline or tensor",
+              "Use 1 for both, or no compression."},
+             {train.layout.offload.optimizer.home != runtime::Home::device,
+              "/deepspeed/zero_optimization/offload_optimizer",
+              "not supported: compressed gradients with an offloaded optimizer", "Leave one of the two out."},
+             {train.definition.quirks.any(), "/quirks", "not supported: compressed gradients with quirks",
+              "Leave one of the two out."},
+             {train.numerics == runtime::Numerics::fast, "/numerics",
+              "not supported: compressed gradients in a run of fast arithmetic", "Use \"exact\" or \"shapes\"."},
+             {recovery.memory_ladder, "/recovery/memory_ladder",
+              "not supported: compressed gradients with the memory ladder, which changes the ZeRO stage",
+              "Turn one of them off."},
+             {spares, "/recovery/spares", "not supported: compressed gradients with spares, which hold no residuals",
+              "Use restart_from_checkpoint, or no spares."},
+             {recovery.grow, "/recovery/grow",
+              "not supported: compressed gradients in a run that admits ranks, which hold no residuals",
+              "Turn one of them off."},
+             {std::any_of(scenario.checks.begin(), scenario.checks.end(), checks_conservation), "/checks",
+              "conservation counts samples by tags, which compression would round",
+              "Remove it: compression_conserves is judged in every run with compressed gradients."},
+         });
 }
 
 }  // namespace
@@ -107,7 +103,7 @@ void read_compression(const Reader& top, Scenario& scenario) {
     return;
   }
   check_groups(own, scenario);
-  refuse(top, scenario);
+  refuse_with_compression(top, scenario);
 }
 
 void check_compression_device(const Scenario& scenario, const std::string& device, const std::string& backend) {

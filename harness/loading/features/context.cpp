@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/loading/features/refusals.h"
 #include "kernels/slabs.h"
 
 namespace seeksim::harness {
@@ -25,33 +26,29 @@ void check_context(const Reader& top, const Scenario& scenario) {
   const runtime::TrainPlan& train = scenario.train;
   const runtime::ParallelPlan& parallel = train.layout.parallel;
   if (parallel.context == 1) return;
-  const struct {
-    bool asked;
-    const char* at;
-    const char* what;
-    const char* next;
-  } all[] = {
-      {!train.definition.model.segmented_gradients, "/world/context",
-       "one chain over a sample's tokens makes its gradients of weights, and ranks with tokens of their own have only "
-       "links of it",
-       "Add \"gradient_sums\": \"segments\" to model: then 1, 2, 4 and 8 ranks have the same bits."},
-      {parallel.tensor > 1, "/world/tensor", "not supported: context parallelism with tensor parallelism",
-       "Use 1 for one of them."},
-      {parallel.expert > 1, "/world/expert", "not supported: context parallelism with expert groups",
-       "Use 1 for one of them."},
-      {parallel.shard_group > 0, "/world/shard_group", "not supported: shard groups with context parallelism",
-       "Leave one of the two out."},
-      {train.definition.data.packing.on(), "/data/packing",
-       "not supported: packed documents where ranks share a sample's tokens", "Leave one of the two out."},
-      {train.definition.curriculum.on(), "/curriculum",
-       "not supported: a curriculum by length where ranks share a sample's tokens", "Leave one of the two out."},
-      {train.numerics == runtime::Numerics::fast, "/numerics",
-       "not supported: context parallelism in a run of fast arithmetic", "Use \"exact\" or \"shapes\"."},
-      {train.bug.is(runtime::Bug::definition), "/bug",
-       "not supported: a mutant of the definition where ranks share a sample's tokens", "Use 1 for world.context."},
-  };
-  for (const auto& one : all)
-    if (one.asked) top.findings().add(one.at, one.what, one.next);
+  refuse(
+      top,
+      {
+          {!train.definition.model.segmented_gradients, "/world/context",
+           "one chain over a sample's tokens makes its gradients of weights, and ranks with tokens of their own have "
+           "only "
+           "links of it",
+           "Add \"gradient_sums\": \"segments\" to model: then 1, 2, 4 and 8 ranks have the same bits."},
+          {parallel.tensor > 1, "/world/tensor", "not supported: context parallelism with tensor parallelism",
+           "Use 1 for one of them."},
+          {parallel.expert > 1, "/world/expert", "not supported: context parallelism with expert groups",
+           "Use 1 for one of them."},
+          {parallel.shard_group > 0, "/world/shard_group", "not supported: shard groups with context parallelism",
+           "Leave one of the two out."},
+          {train.definition.data.packing.on(), "/data/packing",
+           "not supported: packed documents where ranks share a sample's tokens", "Leave one of the two out."},
+          {train.definition.curriculum.on(), "/curriculum",
+           "not supported: a curriculum by length where ranks share a sample's tokens", "Leave one of the two out."},
+          {train.numerics == runtime::Numerics::fast, "/numerics",
+           "not supported: context parallelism in a run of fast arithmetic", "Use \"exact\" or \"shapes\"."},
+          {train.bug.is(runtime::Bug::definition), "/bug",
+           "not supported: a mutant of the definition where ranks share a sample's tokens", "Use 1 for world.context."},
+      });
 }
 
 }  // namespace seeksim::harness

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "harness/loading/features/refusals.h"
+
 namespace seeksim::harness {
 
 void settle_experts(const Reader& model, runtime::ExpertsPlan& plan) {
@@ -30,22 +32,17 @@ void check_experts(const Reader& top, const Scenario& scenario) {
       top.findings().add("/world/expert", "there are no experts to divide", "Remove it, or set \"experts\" in model.");
     return;
   }
-  const struct {
-    bool asked;
-    const char* at;
-    const char* what;
-    const char* next;
-  } all[] = {
-      {train.layout.parallel.pipeline > 1, "/world/pipeline", "not supported: experts in a model that a pipeline cuts",
-       "Use 1, or a model without experts."},
-      {train.layout.parallel.tensor > 1, "/world/tensor",
-       "not supported: experts in a model that tensor parallelism cuts", "Use 1, or a model without experts."},
-      {train.definition.quirks.any(), "/quirks", "not supported: experts with quirks", "Leave one of the two out."},
-      {train.numerics == runtime::Numerics::fast, "/numerics", "not supported: experts in a run of fast arithmetic",
-       "Use \"exact\" or \"shapes\"."},
-  };
-  for (const auto& one : all)
-    if (one.asked) top.findings().add(one.at, one.what, one.next);
+  refuse(
+      top,
+      {
+          {train.layout.parallel.pipeline > 1, "/world/pipeline",
+           "not supported: experts in a model that a pipeline cuts", "Use 1, or a model without experts."},
+          {train.layout.parallel.tensor > 1, "/world/tensor",
+           "not supported: experts in a model that tensor parallelism cuts", "Use 1, or a model without experts."},
+          {train.definition.quirks.any(), "/quirks", "not supported: experts with quirks", "Leave one of the two out."},
+          {train.numerics == runtime::Numerics::fast, "/numerics", "not supported: experts in a run of fast arithmetic",
+           "Use \"exact\" or \"shapes\"."},
+      });
 }
 
 }  // namespace seeksim::harness

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/loading/features/refusals.h"
 #include "runtime/samples/sampler.h"
 
 namespace seeksim::harness {
@@ -46,21 +47,9 @@ const Keys<CurriculumPlan>& schedule_keys() {
   return keys;
 }
 
-struct Refusal {
-  bool asked;
-  const char* at;
-  const char* what;
-  const char* next;
-};
-
 bool checks_conservation(const Scenario& scenario) {
   return std::any_of(scenario.checks.begin(), scenario.checks.end(),
                      [](const CheckSpec& check) { return check.name == "conservation"; });
-}
-
-void refuse(const Reader& top, std::initializer_list<Refusal> all) {
-  for (const Refusal& one : all)
-    if (one.asked) top.findings().add(one.at, one.what, one.next);
 }
 
 void check_growth(const Reader& own, const CurriculumPlan& plan) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/loading/features/refusals.h"
 #include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
@@ -40,28 +41,24 @@ void check_shard_groups(const Reader& top, const Scenario& scenario) {
     top.findings().add(
         kAt, fmt::format("{} ranks share the batch, and groups of {} ranks do not divide them", sharing, asked),
         "Use a divisor of their number, or 0 for one group of all.");
-  const struct {
-    bool asked;
-    const char* at;
-    const char* what;
-    const char* next;
-  } all[] = {
-      {layout.zero.stage == 0, kAt, "ZeRO stage 0 shards nothing that could be in groups", "Use stage 1, 2 or 3."},
-      {layout.parallel.expert > 1, "/world/expert", "not supported: shard groups where experts are divided among ranks",
-       "Use 1, or leave world.shard_group out."},
-      {layout.offload.optimizer.home != runtime::Home::device, "/deepspeed/zero_optimization/offload_optimizer",
-       "not supported: an offloaded optimizer whose shards are in groups", "Leave one of the two out."},
-      {train.definition.compression.on(), "/compression", "not supported: compressed gradients with shard groups",
-       "Leave one of the two out."},
-      {train.definition.quirks.any(), "/quirks", "not supported: shard groups with quirks",
-       "Leave one of the two out."},
-      {train.numerics == runtime::Numerics::fast, "/numerics",
-       "not supported: shard groups in a run of fast arithmetic", "Use \"exact\" or \"shapes\"."},
-      {train.recovery.memory_ladder, "/recovery/memory_ladder", "not supported: the memory ladder with shard groups",
-       "Turn one of them off."},
-  };
-  for (const auto& one : all)
-    if (one.asked) top.findings().add(one.at, one.what, one.next);
+  refuse(
+      top,
+      {
+          {layout.zero.stage == 0, kAt, "ZeRO stage 0 shards nothing that could be in groups", "Use stage 1, 2 or 3."},
+          {layout.parallel.expert > 1, "/world/expert",
+           "not supported: shard groups where experts are divided among ranks",
+           "Use 1, or leave world.shard_group out."},
+          {layout.offload.optimizer.home != runtime::Home::device, "/deepspeed/zero_optimization/offload_optimizer",
+           "not supported: an offloaded optimizer whose shards are in groups", "Leave one of the two out."},
+          {train.definition.compression.on(), "/compression", "not supported: compressed gradients with shard groups",
+           "Leave one of the two out."},
+          {train.definition.quirks.any(), "/quirks", "not supported: shard groups with quirks",
+           "Leave one of the two out."},
+          {train.numerics == runtime::Numerics::fast, "/numerics",
+           "not supported: shard groups in a run of fast arithmetic", "Use \"exact\" or \"shapes\"."},
+          {train.recovery.memory_ladder, "/recovery/memory_ladder",
+           "not supported: the memory ladder with shard groups", "Turn one of them off."},
+      });
 }
 
 }  // namespace seeksim::harness
