@@ -160,6 +160,7 @@ void heed_the_rest(const std::vector<RedCheck>& red, bool machine, Names& names)
   if (const RedCheck* check = find(red, {"golden", "ranks_agree"}); check != nullptr && has(check->detail, "norm"))
     return told_by(*check, Mistake::norm, names);
   if (const RedCheck* check = find(red, {"compression_conserves"})) return told_by(*check, Mistake::reduction, names);
+  if (const RedCheck* check = find(red, {"workers_meet"})) return told_by(*check, Mistake::update, names);
   if (const RedCheck* check = find(red, {"tracks_fp32"})) return told_by(*check, Mistake::update, names);
   if (const RedCheck* check = find(red, {"reference"})) return told_by(*check, by_reference(check->detail), names);
 }

@@ -65,7 +65,9 @@ double checkpoints_of(const Scenario& scenario, double parameters) {
   const double made = plan.every_steps > 0 ? std::ceil(steps / double(plan.every_steps)) : 1;
   const double kept = scenario.real_storage ? 0 : std::min(made, double(plan.keep) + 1);
   const runtime::CompressionPlan& compression = scenario.train.definition.compression;
-  const double values = 3 + (compression.on() ? compression.groups : 0);  // of a parameter, its residuals included
+  const runtime::LocalSgdPlan& local = scenario.train.definition.local_sgd;
+  // Of a parameter, with residuals; with the outer step's, and all workers'.
+  const double values = local.on() ? 2 + 3 * local.workers : 3 + (compression.on() ? compression.groups : 0);
   return (kept + (plan.async ? 1 : 0)) * values * sizeof(float) * parameters;
 }
 
@@ -74,6 +76,13 @@ double compression_of(const runtime::Definition& d, double trained, double ranks
   if (!d.compression.on()) return 0;
   const double groups = d.compression.groups, here = std::ceil(groups / ranks);
   return sizeof(float) * trained * (4 * here + 2 * groups / ranks);
+}
+
+// A rank serves several workers: of the others weights, gradient, moments and node; and the outer step's four.
+double local_sgd_of(const runtime::Definition& d, double trained, double values, double ranks) {
+  if (!d.local_sgd.on()) return 0;
+  const double here = std::ceil(d.local_sgd.workers / ranks);
+  return trained * (values + sizeof(float)) * (here - 1) + 4 * sizeof(float) * trained;
 }
 
 }  // namespace
@@ -113,7 +122,8 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
       parallel.expert > 1 ? 1 - experts + experts / parallel.expert : 1.0 / (parallel.pipeline * parallel.tensor);
   const double state =
       share * (compute * estimate.parameters + trained * (gradient + sums + moments + masters + 4 * 2 * levels)) +
-      compression_of(d, trained, ranks);
+      compression_of(d, trained, ranks) +
+      local_sgd_of(d, trained, compute + gradient + sums + moments + masters, ranks);
   // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
   // activation and the attention's probabilities, a layer; logits and their gradient once.
   const double layer = 9 * c + qkv_of(d.model) + kept_of_group(d.model, parallel.expert);

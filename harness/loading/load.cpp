@@ -26,6 +26,7 @@
 #include "harness/loading/features/evaluation.h"
 #include "harness/loading/features/experts.h"
 #include "harness/loading/features/hugging_face.h"
+#include "harness/loading/features/local_sgd.h"
 #include "harness/loading/features/quirks.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/features/shard_groups.h"
@@ -247,6 +248,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_numerics(top, scenario);
   read_compression(top, scenario);
   read_lessons(top, scenario);
+  read_local_sgd(top, scenario);
   settle_steady(top, scenario);
   check_together(top, scenario);
   scenario.sweep = read_sweep(top);

@@ -12,6 +12,7 @@
 #include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
 #include "harness/loading/features/evaluation.h"
+#include "harness/loading/features/local_sgd.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
@@ -65,6 +66,7 @@ bool has_golden(const Scenario& s) { return s.golden.any(); }
 bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
 bool has_changes(const Scenario& s) { return !s.train.definition.changes.empty(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
+bool has_workers(const Scenario& s) { return s.train.definition.local_sgd.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
 Json bug_of(const Scenario& scenario) { return runtime::text(scenario.train.bug); }
@@ -190,6 +192,13 @@ const Keys<Scenario>& scenario_keys() {
            .when(compresses),
        compression_keys().shape(), kBits,
        "What gradients are rounded to on their way to the ranks that sum them (ZeRO 0 and 1)."},
+      {"local_sgd",
+       inside(local_sgd_keys(), &Scenario::train, &TrainPlan::definition, &Definition::local_sgd)
+           .read_by_hand()
+           .when(has_workers),
+       local_sgd_keys().shape(), kBits,
+       "Workers with weights of their own, which meet in an outer step every so many steps: local SGD, DiLoCo (ZeRO "
+       "0)."},
       {"evaluation", section(evaluation_keys()).when(has_evaluation), evaluation_keys().shape(), kBits,
        "The loss of samples that no step trains on, between steps: without gradients and dropout."},
       {"curriculum",

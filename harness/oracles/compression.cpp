@@ -61,4 +61,40 @@ std::vector<BudgetLine> compressed_calls(const Scenario& scenario, std::int64_t 
   return lines;
 }
 
+// ---- workers that train apart --------------------------------------------------------------------------------------
+
+Finding workers_meet(const Evidence& e, const std::string&) {
+  const RunRecord::Agreement::Workers& all = e.run.agreement.workers;
+  if (!all.wrong.empty()) return bad(all.wrong);
+  if (all.meetings + all.apart == 0) return blind("no worker reported its weights");
+  return good(
+      fmt::format("workers had equal weights after outer steps ({} times one looked), and their own between them "
+                  "({} times)",
+                  all.meetings, all.apart));
+}
+
+// W: workers. In an outer step a rank sends the subtree roots of its workers' weights to the owners of their parts, and
+// then its own part of the mean to all.
+std::vector<BudgetLine> workers_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
+  const runtime::Definition& d = scenario.train.definition;
+  const int ranks = data_size(scenario);
+  const double P = double(runtime::Parameters(d.model, d.optimizer).trainable_size());
+  std::size_t roots = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    roots = std::max(roots, runtime::TreeOwnership{d.local_sgd.workers, ranks}.nodes(rank).size());
+  const double meetings = double(d.local_sgd.meetings(steps)), sent = meetings * double(roots + 1);
+  std::vector<BudgetLine> lines = traffic_budget(scenario, steps, applied);
+  std::erase_if(lines, [](const BudgetLine& line) { return line.name == "all_reduce"; });
+  lines.push_back({"all_reduce", sizeof(float) * sent * P * (ranks - 1) / ranks,
+                   sizeof(float) * double(kernels::kBlock) * sent * ranks, false,
+                   "(roots of its workers + 1)P(N-1)/N an outer step"});
+  return lines;
+}
+
+std::vector<BudgetLine> workers_calls(const Scenario& scenario, std::int64_t steps) {
+  const runtime::Definition& d = scenario.train.definition;
+  const double all = double(d.local_sgd.meetings(steps) + d.evaluation.count(steps)) * data_size(scenario);
+  return {{"all_reduce", all, 0, true, "one a rank and outer step, and one a rank and evaluation"}};
+}
+
 }  // namespace seeksim::harness

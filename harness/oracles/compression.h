@@ -1,5 +1,6 @@
-// Compressed gradients: whether anything was lost between what ranks sent and what they kept, and how many bytes and
-// collectives they take. compression_conserves is a row of check_table.cpp.
+// What is sent in place of gradients. Compressed ones: whether anything was lost between what ranks sent and what they
+// kept, and how many bytes and collectives they take. Weights of workers that train apart: whether these meet when they
+// should, and the same. compression_conserves and workers_meet are rows of check_table.cpp.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,14 @@
 namespace seeksim::harness {
 
 Finding compression_conserves(const Evidence& evidence, const std::string& argument);
+// Whether workers that train apart have equal weights after each outer step, and only there.
+Finding workers_meet(const Evidence& evidence, const std::string& argument);
 
 // As traffic_budget() and calls_budget(), of a run with compression.
 std::vector<BudgetLine> compressed_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied);
 std::vector<BudgetLine> compressed_calls(const Scenario& scenario, std::int64_t steps);
+// The same of a run whose workers train apart.
+std::vector<BudgetLine> workers_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied);
+std::vector<BudgetLine> workers_calls(const Scenario& scenario, std::int64_t steps);
 
 }  // namespace seeksim::harness

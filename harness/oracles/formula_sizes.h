@@ -55,6 +55,10 @@ struct FormulaSizes {
         uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices || plan.layout.zero.rule != nullptr) {
     parameters.place_by(plan.layout.zero.rule);
     own = largest_of(groups);
+    const runtime::LocalSgdPlan& local = plan.definition.local_sgd;
+    if (!local.on()) return;
+    here = std::ceil(double(local.workers) / groups.ranks);
+    outer = local.outer.keeps_momentum() ? 2 : 1;
   }
 
   // Elements of [offset, offset + size) in the share of a rank: an even one, unless shards end between matrices.
@@ -117,6 +121,8 @@ struct FormulaSizes {
   double C, G, M, O;  // bytes of an element: to compute with, of its gradient, of its moments, of these and its master
   bool uneven;        // shards end between matrices (Muon), or where a rule has them end
   double own = 0;     // trained elements of the largest shard
+  double here = 1;    // workers that a rank serves at most, where they train apart, and
+  double outer = 0;   // fp32 values a trained parameter that the outer step keeps
 };
 
 // The expert group that the first rank is in, of micro-batches as large as they get. Not connected.

@@ -184,13 +184,14 @@ void gradients_and_optimizer(Budget& budget) {
   if (s.stage >= 2)
     budget.tag(MemoryTag::gradients, s.uneven ? s.G * s.own : s.G * s.P / s.N, 1, "GP/N");
   else if (s.G < kFloat)  // fp32 sums, the head's share and the loss are partial sums then
-    budget.tag(MemoryTag::gradients, s.G * s.P, 0, "GP");
+    budget.tag(MemoryTag::gradients, s.here * s.G * s.P, 0, "GP");
   else
-    budget.tag(MemoryTag::gradients, kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
+    budget.tag(MemoryTag::gradients, s.here * kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
   if (s.stage >= 1)
     budget.tag(MemoryTag::optimizer, s.uneven ? s.O * s.own : s.O * s.P / s.N, 3, "OP/N");
   else
-    budget.tag(MemoryTag::optimizer, s.O * s.P, 0, "OP");
+    budget.tag(MemoryTag::optimizer, (s.here * s.O + kFloat * s.outer) * s.P, 0,
+               s.outer > 0 ? "OP a worker, and outer" : "OP");
 }
 
 // The same on the host. In fp32 too there are masters: they define the shard, and the device has a copy.
@@ -253,7 +254,7 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
                s.keeps() ? "C(P + F)/N, those that stay gathered, and a secondary shard"
                          : "C(P + F)/N and those that stay gathered");
   else
-    budget.tag(MemoryTag::parameters, s.C * (s.P + s.F), 0, "C(P + F)");
+    budget.tag(MemoryTag::parameters, s.here * s.C * (s.P + s.F), 0, "C(P + F)");
   const bool offloaded = s.plan.layout.offload.optimizer.home != runtime::Home::device;
   if (offloaded)
     offloaded_optimizer(budget);

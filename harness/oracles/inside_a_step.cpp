@@ -315,12 +315,16 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
   std::int64_t applied = 0;
   for (const runtime::StepRecord& step : e.run.steps) applied += step.skipped ? 0 : 1;
   const std::int64_t steps = std::int64_t(e.run.steps.size());
-  const std::string calls = too_many_calls(
-      compressed ? compressed_calls(e.scenario, steps) : calls_budget(e.scenario, steps), e.run.traffic.comm);
+  const bool apart = e.scenario.train.definition.local_sgd.on();
+  const std::string calls = too_many_calls(compressed ? compressed_calls(e.scenario, steps)
+                                           : apart    ? workers_calls(e.scenario, steps)
+                                                      : calls_budget(e.scenario, steps),
+                                           e.run.traffic.comm);
   if (!calls.empty()) return bad(calls);
-  return against(
-      compressed ? compressed_traffic(e.scenario, steps, applied) : traffic_budget(e.scenario, steps, applied), sent,
-      asks_for(e.scenario, "traffic_formula"));
+  return against(compressed ? compressed_traffic(e.scenario, steps, applied)
+                 : apart    ? workers_traffic(e.scenario, steps, applied)
+                            : traffic_budget(e.scenario, steps, applied),
+                 sent, asks_for(e.scenario, "traffic_formula"));
 }
 
 Finding conservation(const Evidence& e, const std::string&) {
@@ -338,7 +342,9 @@ Finding one_history(const Evidence& e, const std::string&) {
 }
 
 bool collectives_to_match(const Evidence& e) {
-  const bool told = several_finished(e) && e.run.compares_collectives;
+  const runtime::Definition& d = e.scenario.train.definition;
+  const bool meets = !d.local_sgd.on() || d.local_sgd.meetings(d.steps) + d.evaluation.count(d.steps) > 0;
+  const bool told = several_finished(e) && e.run.compares_collectives && meets;
   return told || !e.run.agreement.mismatches.empty() || e.run.agreement.collectives_compared > 0;
 }
 

@@ -21,6 +21,7 @@ enum class NoteTaker::Kind : std::uint8_t {
   gradients,
   rerun,
   compressed,
+  workers,
   evaluated,
   samples,
   stagnation,
@@ -56,6 +57,7 @@ void NoteTaker::layout(int, const runtime::Layout& layout) { note(Kind::layout, 
 void NoteTaker::rerun(int, const runtime::RerunRecord& told) { note(Kind::rerun, told); }
 void NoteTaker::evaluated(int, const runtime::EvaluationRecord& told) { note(Kind::evaluated, told); }
 void NoteTaker::compressed(int, const runtime::CompressionRecord& told) { note(Kind::compressed, told); }
+void NoteTaker::workers(int, const runtime::WorkersRecord& told) { note(Kind::workers, told); }
 void NoteTaker::samples(int, const runtime::SamplesRecord& told) { note(Kind::samples, told); }
 void NoteTaker::replica(int, const runtime::ReplicaRecord& record) { note(Kind::replica, record); }
 void NoteTaker::shards(int, const runtime::ShardRecord& record) { note(Kind::shards, record); }
@@ -102,6 +104,10 @@ runtime::StepRecord within(const NoteTaker::Bounds& bounds, runtime::StepRecord 
   return told;
 }
 runtime::CompressionRecord within(const NoteTaker::Bounds& bounds, runtime::CompressionRecord told) {
+  expect_step(bounds, told.step);
+  return told;
+}
+runtime::WorkersRecord within(const NoteTaker::Bounds& bounds, runtime::WorkersRecord told) {
   expect_step(bounds, told.step);
   return told;
 }
@@ -174,6 +180,8 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
       return to.rerun(rank, read<runtime::RerunRecord>(body));
     case Kind::compressed:
       return to.compressed(rank, within(bounds, read<runtime::CompressionRecord>(body)));
+    case Kind::workers:
+      return to.workers(rank, within(bounds, read<runtime::WorkersRecord>(body)));
     case Kind::evaluated:
       return to.evaluated(rank, within(bounds, read<runtime::EvaluationRecord>(body)));
     case Kind::samples:

@@ -216,6 +216,20 @@ void Collector::compressed(int rank, const runtime::CompressionRecord& told) {
   all.bytes += told.bytes;
 }
 
+// After an outer step every worker has its weights; before the next one none has, once it has moved.
+void Collector::workers(int rank, const runtime::WorkersRecord& told) {
+  RunRecord::Agreement::Workers& all = record_.agreement.workers;
+  for (std::size_t i = 0; i < told.workers.size(); ++i) {
+    const bool equal = told.workers[i] == told.outer;
+    if (told.met) ++all.meetings;
+    if (!told.met && told.moved) ++all.apart;
+    if (equal == told.met || !(told.met || told.moved) || !all.wrong.empty()) continue;
+    all.wrong = fmt::format(
+        "step {}: worker {}, on rank {}, {}", told.step, told.first + std::int64_t(i), rank,
+        told.met ? "goes on from other weights than the outer step made" : "has the outer weights after an inner step");
+  }
+}
+
 void Collector::stagnation(int, std::int64_t step, const kernels::Stagnation& counts) {
   if (record_.numbers.stagnation.size() <= std::size_t(step)) record_.numbers.stagnation.resize(std::size_t(step) + 1);
   kernels::Stagnation& sum = record_.numbers.stagnation[std::size_t(step)];

@@ -79,6 +79,13 @@ Json compression_fields(const runtime::CompressionPlan& c) {
 }
 
 // Likewise.
+Json local_sgd_fields(const runtime::LocalSgdPlan& l) {
+  Json fields = {{"workers", l.workers}, {"every", l.every}, {"outer", int(l.outer.type)}};
+  if (l.outer.type != runtime::OuterRule::average) fields.update({{"lr", l.outer.lr}, {"momentum", l.outer.momentum}});
+  return fields;
+}
+
+// Likewise.
 Json experts_fields(const runtime::ExpertsPlan& x) {
   return {{"count", x.count},           {"per_token", x.per_token}, {"capacity_factor", x.capacity_factor},
           {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
@@ -150,6 +157,7 @@ Json key_fields(const runtime::Definition& d) {
   fields["gradient_clipping"] = d.gradient_clipping;
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
   if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
+  if (d.local_sgd.on()) fields["local_sgd"] = local_sgd_fields(d.local_sgd);
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;

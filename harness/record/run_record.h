@@ -254,6 +254,10 @@ struct RunRecord {
     std::uint64_t replica_comparisons = 0;
     std::vector<ReplicaDifference> replica_differences;  // the first few
     std::vector<TrueShards> shards;
+    struct Workers {
+      std::int64_t meetings = 0, apart = 0;  // workers seen after outer steps, and between them
+      std::string wrong;                     // the first that should not be
+    } workers;                               // that train apart, over all ranks and committed steps
   } agreement;
 
   struct Races {

@@ -119,11 +119,12 @@ std::vector<Candidate> candidates(const Scenario& scenario) {
   std::vector<Candidate> all = {{"as given: " + words(given), Json::object()}};
   Layout at = given;
   const bool compresses = scenario.train.definition.compression.on();  // which only stages 0 and 1 without offload do
-  while (at.stage < (compresses ? 1 : 3)) {
+  const bool apart = scenario.train.definition.local_sgd.on();         // which only stage 0 does
+  while (at.stage < (apart ? 0 : compresses ? 1 : 3)) {
     ++at.stage;
     all.push_back({words(at), patch_of(at, given)});
   }
-  const bool on_device = compresses || scenario.train.layout.parallel.shard_group > 0;  // is all that they do
+  const bool on_device = compresses || apart || scenario.train.layout.parallel.shard_group > 0;  // is all that they do
   const std::vector<Layout> micro = micro_batches(at);
   for (std::size_t i = 1; i < micro.size(); ++i) all.push_back({words(micro[i]), patch_of(micro[i], given)});
   Json measures_so_far = Json::object();

@@ -274,6 +274,18 @@ void draw_compression(Json& s) {
   s["deepspeed"]["train_batch_size"] = groups * samples;
 }
 
+// As many workers as ranks, or more, each with a power of two of samples; an outer step is due or not when a rank dies.
+void draw_local_sgd(Json& s, int ranks) {
+  const int workers = ranks * between(1, 3), samples = any_of<int>({1, 2, 4});
+  s["local_sgd"] = {{"workers", workers}, {"every", between(1, 3)}};
+  s["local_sgd"]["outer"] = {{"type", any_of<std::string>({"average", "sgd", "nesterov"})}};
+  if (s["local_sgd"]["outer"]["type"] != "average")
+    s["local_sgd"]["outer"].update(
+        {{"lr", any_of<double>({0.3, 0.7, 1})}, {"momentum", any_of<double>({0, 0.5, 0.9})}});
+  s["deepspeed"]["train_batch_size"] = workers * samples;
+  s["steps"] = between(1, 6);
+}
+
 // Fewer held-out samples than ranks, or more, in micro-batches of any size.
 void draw_evaluation(Json& s) {
   s["evaluation"] = {{"every_steps", between(0, 2)}, {"samples", between(1, 9)}, {"micro_batch", between(1, 4)}};
@@ -357,7 +369,10 @@ Json draw_corruption(int ranks, int steps) {
 
 Drawn draw(const Wanted& wanted) {
   Drawn drawn;
-  const int stage = wanted.stage >= 0 ? wanted.stage : between(0, wanted.compression ? 1 : 3), steps = between(1, 3);
+  const int stage = wanted.local_sgd    ? 0
+                    : wanted.stage >= 0 ? wanted.stage
+                                        : between(0, wanted.compression ? 1 : 3),
+            steps = between(1, 3);
   drawn.precision = wanted.precision.empty() ? any_of<std::string>({"fp32", "bf16", "fp16"}) : wanted.precision;
   const bool text = one_in(2);
   Json world = draw_world();
@@ -411,9 +426,10 @@ Drawn draw(const Wanted& wanted) {
     drawn.ranks = s["world"]["replicas"];
   }
   if (wanted.compression) draw_compression(s);
-  if (wanted.restarts) draw_restarts(s, ranks, steps);
-  if (!wanted.corrupt && one_in(3)) draw_evaluation(s);
-  if (!wanted.corrupt) draw_samples(s, wanted);
+  if (wanted.local_sgd) draw_local_sgd(s, ranks);
+  if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
+  if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
+  if (!wanted.corrupt && !wanted.local_sgd) draw_samples(s, wanted);
   keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;

@@ -30,6 +30,7 @@ struct Wanted {
   bool context = false;      // the tokens of each sample on several ranks, of which one may die
   bool groups = false;       // shards inside groups of ranks, replicas across them
   bool compression = false;  // of gradients, in stages 0 and 1
+  bool local_sgd = false;    // workers with weights of their own
   bool restarts = false;     // the job dies once or twice, and goes on from a checkpoint
 };
 

@@ -292,6 +292,12 @@ std::deque<CheckInfo> built_in_checks() {
        .of_values = true,
        .description = "each sample of the data set was used once in each epoch, in the step in which it was due (made "
                       "in every run with data.sampler)"},
+      {.name = "workers_meet",
+       .judge = workers_meet,
+       .unasked = [](const Evidence& e) { return e.run.has_values && e.scenario.train.definition.local_sgd.on(); },
+       .of_values = true,
+       .description = "workers that train apart have equal weights after each outer step, and weights of their own "
+                      "between outer steps (made in every run with local_sgd)"},
       {.name = "compression_conserves",
        .judge = compression_conserves,
        .unasked = [](const Evidence& e) { return e.run.has_values && e.run.numbers.compressed.elements > 0; },

@@ -90,7 +90,8 @@ std::string not_whole(std::vector<Extent> extents, std::int64_t size) {
   return end == size ? "" : "ends at element " + std::to_string(end) + " of " + std::to_string(size);
 }
 
-// Residuals are of a whole number of groups: where the last whole one ends.
+// Residuals are of a whole number of groups, and what workers hold of a whole number of them: where the last whole one
+// ends.
 std::int64_t groups_end(const std::vector<Extent>& extents, std::int64_t size) {
   std::int64_t end = 0;
   for (const auto& [first, last] : extents) end = std::max(end, last);
@@ -101,19 +102,27 @@ std::string not_whole(const ModelPlan& model, int moments, HeldByKind& held) {
   if (!is_known(model))
     return "its model is of the family '" + model.family.substr(0, 40) + "', which is not known here";
   for (const ParameterInfo& p : whole_model(model, false)) {
+    const auto workers = held.find({p.name, StateKind::worker});
+    const bool apart = workers != held.end();
+    const std::int64_t of_all = apart ? groups_end(workers->second.extents, p.whole_size) : p.whole_size;
     for (int kind = 0; kind < int(StateKind::count_); ++kind) {
       if (p.frozen && kind > 0) continue;
       const auto found = held.find({p.name, StateKind(kind)});
       const bool of_groups = StateKind(kind) == StateKind::residual;
-      if (of_groups && found == held.end()) continue;  // nothing was compressed
+      // Nothing was compressed, and there are no workers.
+      if (StateKind(kind) >= StateKind::residual && found == held.end()) continue;
       const std::string of = std::string(name(StateKind(kind))) + " of " + p.name;
       if (StateKind(kind) == StateKind::exp_avg_sq && moments < 2) {
         if (found != held.end()) return of + " are there, and the manifest says that the optimizer has one moment";
         continue;
       }
       if (found == held.end()) return of + " are in no file";
-      const std::string what =
-          not_whole(found->second.extents, of_groups ? groups_end(found->second.extents, p.whole_size) : p.whole_size);
+      const bool of_workers = StateKind(kind) == StateKind::worker || StateKind(kind) == StateKind::exp_avg ||
+                              StateKind(kind) == StateKind::exp_avg_sq;
+      const std::int64_t size = of_groups    ? groups_end(found->second.extents, p.whole_size)
+                                : of_workers ? of_all
+                                             : p.whole_size;
+      const std::string what = not_whole(found->second.extents, size);
       if (!what.empty()) return of + ": it " + what;
       held.erase(found);
     }

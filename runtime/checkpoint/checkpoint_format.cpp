@@ -25,7 +25,9 @@ constexpr const char* kFormat = "seeksim.checkpoint";
 constexpr EnumNames<StateKind> kKinds({{StateKind::weights, "weights"},
                                        {StateKind::exp_avg, "exp_avg"},
                                        {StateKind::exp_avg_sq, "exp_avg_sq"},
-                                       {StateKind::residual, "residual"}});
+                                       {StateKind::residual, "residual"},
+                                       {StateKind::worker, "worker"},
+                                       {StateKind::outer_momentum, "outer_momentum"}});
 constexpr std::string_view kFolderPrefix = "step-";
 constexpr std::size_t kFolderDigits = 10;
 

@@ -90,6 +90,10 @@ std::uint64_t definition_digest(const Definition& d, std::int64_t steps) {
   mix_schedule(mix, d.optimizer, d.scheduler);
   mix_precision(mix, d.precision, d.scaler);
   if (const CompressionPlan& c = d.compression; c.on()) mix.all(c.method, c.groups, c.error_feedback, c.top);
+  const bool takes_a_rate = d.local_sgd.outer.type != OuterRule::average;
+  if (const LocalSgdPlan& l = d.local_sgd; l.on())
+    mix.all("local sgd", l.workers, l.every, l.outer.type, takes_a_rate ? l.outer.lr : 0,
+            takes_a_rate ? l.outer.momentum : 0);
   mix.all(d.gradient_clipping, d.global_batch, d.initial_weights);
   for (const std::int64_t step : d.skip_steps) mix(std::uint64_t(step));
   for (const std::int64_t batch : d.drop_batches) mix(std::uint64_t(batch));

@@ -113,6 +113,17 @@ struct CompressionRecord {
   std::int64_t bytes = 0;  // of all its groups, compressed
 };
 
+// Where workers train apart: what a rank's workers hold after a committed step.
+struct WorkersRecord {
+  std::int64_t step = 0;
+  std::uint32_t epoch = 0;
+  bool met = false;                    // an outer step followed it
+  bool moved = false;                  // it was applied, at a rate above 0
+  std::int64_t first = 0;              // the first worker that is here
+  std::uint64_t outer = 0;             // digest of the weights of the last outer step, as workers compute with them
+  std::vector<std::uint64_t> workers;  // the same of each worker's own
+};
+
 // Digests of what a rank holds at the end; equal on all ranks and to the golden's.
 struct StateDigest {
   std::uint64_t params = 0;
@@ -227,6 +238,8 @@ class Observer {
   virtual void samples(int /*rank*/, const SamplesRecord&) {}
   // Where gradients are compressed: in each committed step.
   virtual void compressed(int, const CompressionRecord&) {}
+  // Where workers train apart: after each committed step, if replicas are wanted.
+  virtual void workers(int, const WorkersRecord&) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.
   virtual void stagnation(int, std::int64_t, const kernels::Stagnation&) {}
   // Records to hold against each other cost a digest of what they speak of; only who asks for them gets them.

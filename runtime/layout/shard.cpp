@@ -103,4 +103,13 @@ std::vector<SampleRange> micro_batches(SampleRange samples, Index micro_batch) {
   return cuts;
 }
 
+std::vector<SampleRange> micro_batches_of_parts(SampleRange samples, Index micro_batch, Index part) {
+  std::vector<SampleRange> all;
+  for (Index begin = samples.begin; begin < samples.end; begin += part) {
+    const std::vector<SampleRange> own = micro_batches({begin, begin + part}, micro_batch);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
 }  // namespace seeksim::runtime

@@ -61,5 +61,7 @@ struct StepCut {
 // The micro-batches of one rank: ceil(samples / micro_batch) of at most `micro_batch` samples each. Where that number
 // allows it they begin on multiples of `micro_batch`, which are aligned tree nodes when it is a power of two.
 std::vector<SampleRange> micro_batches(SampleRange samples, Index micro_batch);
+// The same of a rank with samples of several workers, `part` each: no micro-batch has samples of two.
+std::vector<SampleRange> micro_batches_of_parts(SampleRange samples, Index micro_batch, Index part);
 
 }  // namespace seeksim::runtime

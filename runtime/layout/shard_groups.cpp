@@ -44,7 +44,7 @@ StepCut step_cut(const TrainPlan& plan, int replicas, int data) {
   cut.members = groups.size;
   cut.micro = std::min<Index>(plan.layout.micro_batch, batch);
   cut.interleaved = plan.layout.zero.placement().gradients == Place::sharded;
-  cut.grain = plan.definition.compression.group_samples(batch);
+  cut.grain = plan.definition.part_samples();
   cut.each = plan.layout.parallel.expert;
   cut.groups = groups.groups();
   cut.group = groups.group_of(data);
@@ -61,6 +61,8 @@ SampleRange share_of_step(const TrainPlan& plan, int replicas, int data) {
 int micro_batch_count(const TrainPlan& plan, int replicas, int data) {
   const StepCut cut = step_cut(plan, replicas, data);
   if (cut.interleaved) return cut.count();
+  if (plan.definition.local_sgd.on())
+    return int(micro_batches_of_parts(cut.samples_of_rank(0, data), cut.micro, cut.grain).size());
   return int(micro_batches(share_of_step(plan, replicas, data), plan.layout.micro_batch).size());
 }
 

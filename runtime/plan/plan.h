@@ -14,6 +14,7 @@
 #include "runtime/plan/curriculum_plan.h"
 #include "runtime/plan/evaluation_plan.h"
 #include "runtime/plan/experts_plan.h"
+#include "runtime/plan/local_sgd_plan.h"
 #include "runtime/plan/offload_plan.h"
 #include "runtime/plan/packing_plan.h"
 #include "runtime/plan/parallel_plan.h"
@@ -131,6 +132,7 @@ struct Definition {
   PrecisionPlan precision;
   LossScalerPlan scaler;
   CompressionPlan compression;   // of gradients between ranks
+  LocalSgdPlan local_sgd;        // workers with weights of their own
   Quirks quirks;                 // what is done as another framework does it
   double gradient_clipping = 0;  // 0: off
   std::vector<Change> changes;   // by step, each step once
@@ -141,6 +143,16 @@ struct Definition {
   std::string initial_weights;             // bytes of a safetensors file; empty: drawn from the seed
   CurriculumPlan curriculum;
   EvaluationPlan evaluation;  // decides no bit of the weights, but which losses a golden has
+
+  // Samples of a part of a step whose gradient stays apart: of a compressed group, or of a worker. 1 where there are
+  // none, so that any cut is one of whole parts.
+  std::int64_t part_samples() const {
+    return local_sgd.on() ? local_sgd.samples(global_batch) : compression.group_samples(global_batch);
+  }
+  // A part is a node of this level of the tree over the step's samples: sums go no higher.
+  int part_level() const {
+    return local_sgd.on() ? local_sgd.level(global_batch) : compression.group_level(global_batch);
+  }
 };
 
 // How the work is laid out. Never changes a bit.

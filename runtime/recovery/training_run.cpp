@@ -172,6 +172,10 @@ std::optional<TrainOutcome> TrainingRun::begin_world() {
     lost = trainer_->lost(world, joiners, world.members);
   }
   if (!lost.empty()) return ends(Ending::stopped, lost);
+  if (trainer_->serves_others_in(world)) {  // with nothing committed: all is made anew
+    trainer_.reset();
+    trainer_.emplace(rank_, plan_, observer_, world);
+  }
   const bool loads = trainer_->loads();
   trainer_->prepare();
   if (!joiners.empty() && !trainer_->joining()) {

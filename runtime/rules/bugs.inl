@@ -253,6 +253,31 @@ SEEKSIM_BUG(residual_not_saved,
             "residuals are not in checkpoints: a run that goes on from one begins with empty ones (compression, "
             "checkpoints, with a restart)",
             "golden")
+SEEKSIM_BUG(worker_left_out,
+            "the outer step does not hear of the last worker: it counts as one that never moved (local_sgd, several "
+            "workers)",
+            "golden")
+SEEKSIM_BUG(worker_goes_its_way,
+            "rank 1's first worker goes on from its own weights after an outer step (local_sgd)", "workers_meet")
+SEEKSIM_BUG(workers_meet_each_step, "the outer step is made after each inner one (local_sgd, every above 1)",
+            "workers_meet")
+SEEKSIM_BUG(workers_keep_16_bit_weights,
+            "after an outer step the fp32 masters are new, and the weights to compute with are not (local_sgd, fp16 or "
+            "bf16)",
+            "workers_meet")
+SEEKSIM_BUG(outer_gradient_reversed,
+            "the outer gradient is the workers' weights minus the outer ones (local_sgd, sgd or nesterov)", "golden")
+SEEKSIM_BUG(outer_gradient_divided_twice,
+            "the outer gradient is divided by the workers once more after it was averaged (local_sgd, sgd or nesterov, "
+            "several workers)",
+            "golden")
+SEEKSIM_BUG(outer_momentum_not_saved,
+            "the outer momentum is not in checkpoints: a run that goes on from one begins with none (local_sgd, "
+            "checkpoints, with a restart)",
+            "golden")
+SEEKSIM_BUG(inner_moments_reset, "an outer step zeroes the workers' moments (local_sgd)", "golden")
+SEEKSIM_BUG(outer_step_repeated,
+            "an outer step that a recovery has to make up for is made twice (local_sgd, a message lost in it)", "golden")
 SEEKSIM_BUG(evaluation_keeps_dropout, "rank 1 leaves dropout on while it evaluates (evaluation)", "golden")
 SEEKSIM_BUG(evaluation_skipped_by_one, "rank 1 leaves the evaluations between steps out (evaluation)",
             "collectives_match")

@@ -312,6 +312,7 @@ struct Ballot {
   TimeNs leaves_at_ns = kForever;       // it got notice to leave by then (ControlPlane::notice)
   std::array<std::int64_t, 4> words{};  // free for the caller (votes, digests)
   std::vector<std::int64_t> hand_over;  // what who joins has to know (membership.h), of one that knows it
+  std::vector<std::int64_t> told;       // free for the caller: as many words as it has workers to tell of
 };
 
 struct Agreement {

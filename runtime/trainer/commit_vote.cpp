@@ -21,6 +21,8 @@ const char* name(Vote about) {
       return "step";
     case Vote::checkpoint:
       return "checkpoint";
+    case Vote::outer:
+      return "outer step";
     case Vote::members:
       return "members";
     case Vote::shards:

@@ -17,6 +17,7 @@ namespace seeksim::runtime {
 enum class Vote : std::uint8_t {
   step,        // apply it, or skip it: the commit point
   checkpoint,  // how far each has come with writing it
+  outer,       // what all workers' weights come to is here: the commit point of an outer step
   members,     // all have left the step, so that the members may change
   shards,      // mine are where they belong
   state,       // joining ranks have it

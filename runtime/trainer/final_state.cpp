@@ -66,22 +66,46 @@ void FinalState::add_flat_state(StateDigest& state) const {
   const Optimizer& optimizer = tensors_.optimizer();
   const auto digest = [this](AnyVec values) { return digest_of(bench_.host_reads(SEEKSIM_SITE, values)); };
   for (const ParameterInfo& p : tensors_.parameters().all()) {
-    const std::uint64_t of_weights = digest(tensors_.weights_of(p));
+    const std::uint64_t of_weights = digest(tensors_.defining(p));
     state.by_tensor.emplace_back(p.name, of_weights);
     state.params = kernels::combine(state.params, of_weights);
-    if (p.frozen) continue;
+    if (p.frozen || tensors_.outer() != nullptr) continue;
     for (const AnyVec& moments : optimizer.moments())
       state.optimizer = kernels::combine(state.optimizer, digest(moments.part(p.offset, p.size)));
   }
+  if (tensors_.outer() == nullptr) return;
+  if (const VecView<float> momentum = tensors_.outer()->momentum(); momentum.n > 0)
+    state.optimizer = kernels::combine(state.optimizer, digest(AnyVec(momentum)));
+  for (const std::int64_t worker : of_workers_)
+    state.optimizer = kernels::combine(state.optimizer, std::uint64_t(worker));
+}
+
+void FinalState::tell(Vote about, Ballot& own) {
+  if (tensors_.outer() == nullptr || about != Vote::end) return;
+  const Index n = tensors_.parameters().trainable_size();
+  tensors_.for_each_worker([&](Index) {
+    std::vector<AnyVec> held = tensors_.optimizer().moments();
+    held.push_back(tensors_.flat_weights().part(0, n));
+    std::uint64_t all = 0;
+    for (const AnyVec& values : held) all = kernels::combine(all, digest_of(bench_.host_reads(SEEKSIM_SITE, values)));
+    own.told.push_back(std::int64_t(all));
+  });
+}
+
+void FinalState::hear(Vote about, const Agreement& agreement, bool) {
+  if (tensors_.outer() == nullptr || about != Vote::end) return;
+  of_workers_.clear();
+  for (const Ballot& ballot : agreement.ballots)
+    of_workers_.insert(of_workers_.end(), ballot.told.begin(), ballot.told.end());
 }
 
 std::vector<NamedTensor> FinalState::weights() const {
   const ModelPlan& model = bench_.definition().model;
-  if (concluded_) return to_hugging_face(tensors_.whole(), model, final_weights_);
+  if (concluded_ && tensors_.outer() == nullptr) return to_hugging_face(tensors_.whole(), model, final_weights_);
   const Parameters& parameters = tensors_.parameters();
   std::vector<float> values(std::size_t(parameters.size()));
   for (const ParameterInfo& p : parameters.all())
-    widen_to(bench_.host_reads(SEEKSIM_SITE, tensors_.weights_of(p)), values.data() + p.offset);
+    widen_to(bench_.host_reads(SEEKSIM_SITE, tensors_.defining(p)), values.data() + p.offset);
   return to_hugging_face(parameters, model, values);
 }
 

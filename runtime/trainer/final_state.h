@@ -13,7 +13,7 @@
 
 namespace seeksim::runtime {
 
-class FinalState {
+class FinalState final : public VoteRider {
  public:
   FinalState(Workbench& bench, Tensors& tensors, World& world, WholeTensors& whole, const Records& records)
       : bench_(bench), tensors_(tensors), world_(world), whole_(whole), records_(records) {}
@@ -27,6 +27,10 @@ class FinalState {
   StateDigest state(bool published) const;
   std::vector<NamedTensor> weights() const;
 
+  // Of workers that train apart no rank holds more than its own: digests of theirs travel with the last vote.
+  void tell(Vote about, Ballot& own) override;
+  void hear(Vote about, const Agreement& agreement, bool all_good) override;
+
  private:
   StateDigest standing() const;
   void add_flat_state(StateDigest& state) const;
@@ -37,7 +41,8 @@ class FinalState {
   WholeTensors& whole_;
   const Records& records_;
   std::optional<StateDigest> concluded_;
-  std::vector<float> final_weights_;  // of the whole model, on the lowest rank
+  std::vector<float> final_weights_;      // of the whole model, on the lowest rank
+  std::vector<std::int64_t> of_workers_;  // digests of weights and moments of all
 };
 
 }  // namespace seeksim::runtime

@@ -1,6 +1,7 @@
 #include "runtime/trainer/measurement.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/check.h"
 #include "kernels/norms.h"
@@ -24,8 +25,9 @@ void Measurement::allocate() {
   const std::size_t bytes = std::size_t(blocks) * sizeof(float);
   const Space home = bench_.plan.layout.offload.optimizer.space();
   norm_blocks_ = device.allocate(bytes, MemoryTag::scratch, "norm blocks");
-  norms_ = device.allocate((p.trainable().size() + 1) * sizeof(float), MemoryTag::scratch, "norms");
-  nonfinite_ = device.allocate_in(home, sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
+  const std::size_t workers = std::size_t(tensors_.workers().size());
+  norms_ = device.allocate(workers * (p.trainable().size() + 1) * sizeof(float), MemoryTag::scratch, "norms");
+  nonfinite_ = device.allocate_in(home, workers * sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
   SEEKSIM_CHECK((nonfinite_->data != nullptr) == bench_.has_values(),
                 "a run of shapes and a device with values, or the reverse");
   if (bench_.offloads()) home_norms_ = device.allocate_in(home, bytes, MemoryTag::scratch, "norm blocks");
@@ -45,8 +47,15 @@ VecView<float> Measurement::loss() const {
 
 VecView<float> Measurement::norm_of(Index trainable) const {
   Replica* const replica = world_.replica();
-  return replica != nullptr ? replica->own_norms().part(trainable, 1) : vec<float>(*norms_, trainable, 1);
+  return replica != nullptr ? replica->own_norms().part(trainable, 1) : norms(trainable, 1);
 }
+
+VecView<float> Measurement::norms(Index first, Index count) const {
+  const Index each = Index(tensors_.parameters().trainable().size()) + 1;
+  return vec<float>(*norms_, tensors_.worker() * each + first, count);
+}
+
+VecView<std::int64_t> Measurement::nonfinite() const { return vec<std::int64_t>(*nonfinite_, tensors_.worker(), 1); }
 
 namespace {
 
@@ -81,7 +90,7 @@ void norm2_of_blocks(Lane lane, Vec<const G> x, Index first, Index slab, Vec<flo
 void Measurement::measure() {
   bench_.compute.phase(Phase::grad_reduce);
   bench_.at_home().phase(Phase::grad_reduce);
-  if (tensors_.keeper() == nullptr) return measure_all();
+  if (tensors_.keeper() == nullptr) return tensors_.for_each_worker([this](Index) { measure_all(); });
   measure_shard();
   if (bench_.planted->leaves_out_norms(world_.epoch(), tensors_.keeper()->own().shard.size)) return fold_norms();
   gather_norms();
@@ -91,7 +100,7 @@ void Measurement::measure() {
 void Measurement::measure_all() {
   const Parameters& parameters = tensors_.parameters();
   const AnyVec gradients = tensors_.flat_gradients();
-  count_nonfinite(bench_.compute, gradients, vec<std::int64_t>(*nonfinite_));
+  count_nonfinite(bench_.compute, gradients, nonfinite());
   for (Index i = 0; i < Index(parameters.trainable().size()); ++i) {
     const ParameterInfo& p = *parameters.trainable()[std::size_t(i)];
     with_float_type(gradients.type, [&](auto like) {
@@ -113,7 +122,7 @@ void Measurement::measure_shard() {
   const ShardState& own = tensors_.keeper()->own();
   Launcher& launch = bench_.at_home();
   Buffer& squares = bench_.offloads() ? *home_norms_ : *norm_blocks_;
-  count_nonfinite(launch, own.gradients, vec<std::int64_t>(*nonfinite_));
+  count_nonfinite(launch, own.gradients, nonfinite());
   Index at = 0, block = partition.norm_blocks_before(own.shard.offset);
   for (const ParameterPiece& piece : partition.pieces(own.shard)) {
     const Index end = partition.norm_blocks_before(piece.offset() + piece.size);
@@ -198,14 +207,14 @@ void Measurement::fold_parameters() {
   bench_.compute(
       "gradients", SEEKSIM_SITE, memory_cost(count),
       [](Lane lane, Vec<const float> of_parameters, Vec<float> norm) { kernels::tree_fold(lane, of_parameters, norm); },
-      vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
+      reads(norms(0, count)), norms(count, 1));
 }
 
 // By the tree; or as a quirk adds it up, from the norms of the pieces of all members' shards.
 float Measurement::norm() const {
   if (bench_.quirks().has(Quirk::ds_partition_norm) && tensors_.keeper() != nullptr) return partition_norm();
   const Index count = Index(tensors_.parameters().trainable().size());
-  return host_sqrt(bench_.host_value(SEEKSIM_SITE, vec<const float>(*norms_, count, 1)));
+  return host_sqrt(bench_.host_value(SEEKSIM_SITE, reads(norms(count, 1))));
 }
 
 float Measurement::partition_norm() const {
@@ -228,27 +237,67 @@ float Measurement::partition_norm() const {
 
 StepResult Measurement::read() {
   StepResult result;
-  float norm2_root = 0;
+  here_.clear();
+  all_.clear();
   Replica* const replica = world_.replica();
   if (replica != nullptr) {
     const Replica::Sum all = replica->gather_norms(bench_.compute, bench_.has_values());
-    result.loss = all.loss;
-    norm2_root = host_sqrt(all.norm2);
+    here_.push_back({all.loss, host_sqrt(all.norm2)});
   }
   bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::step_measured);
-  if (replica == nullptr) {
-    result.loss = bench_.host_value(SEEKSIM_SITE, reads(loss()));
-    norm2_root = norm();
-  }
-  // norm2_root is the norm of the gradients as they are held: multiplied by the loss scale.
+  tensors_.for_each_worker([&](Index) {
+    if (replica == nullptr) here_.push_back({bench_.host_value(SEEKSIM_SITE, reads(loss())), norm()});
+    result.nonfinite += bench_.host_value(SEEKSIM_SITE, reads(nonfinite()));
+  });
+  // The norm is that of the gradients as they are held: multiplied by the loss scale.
   const double scale = bench_.progress.scaler().scale();
-  result.grad_norm = norm_of_step(bench_.plan.bug.mutant, norm2_root * unscale_factor(scale), scale,
-                                  Index(tensors_.parameters().trainable().size()));
-  result.nonfinite = bench_.host_value(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_));
+  for (OfWorker& worker : here_)
+    worker.norm = norm_of_step(bench_.plan.bug.mutant, worker.norm * unscale_factor(scale), scale,
+                               Index(tensors_.parameters().trainable().size()));
+  sum_up(here_, result);
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too. A loss that is not
   // finite makes the step useless, whatever its gradients are.
-  result.finite = result.nonfinite == 0 && host_finite(result.grad_norm) && host_finite(result.loss);
+  result.finite = result.nonfinite == 0 && std::all_of(here_.begin(), here_.end(), [](const OfWorker& worker) {
+                    return host_finite(worker.norm) && host_finite(worker.loss);
+                  });
   return result;
+}
+
+// ---- of workers that train apart -----------------------------------------------------------------------------------
+
+void Measurement::sum_up(const std::vector<OfWorker>& workers, StepResult& result) {
+  std::vector<float> losses;
+  result.grad_norm = workers.front().norm;
+  for (const OfWorker& worker : workers) {
+    losses.push_back(worker.loss);
+    if (!(worker.norm <= result.grad_norm)) result.grad_norm = worker.norm;
+  }
+  result.loss = losses.front();
+  if (losses.size() == 1) return;
+  kernels::tree_fold(Lane{}, {losses.data(), Index(losses.size())}, {&result.loss, 1},
+                     static_cast<float>(1.0 / double(losses.size())));
+}
+
+void Measurement::tell(Vote about, Ballot& own) {
+  if (!apart() || about != Vote::step) return;
+  for (const OfWorker& worker : here_)
+    own.told.push_back(std::int64_t(std::bit_cast<std::uint32_t>(worker.loss)) << 32 |
+                       std::int64_t(std::bit_cast<std::uint32_t>(worker.norm)));
+}
+
+// Members stand in the order of the data axis, and so in that of their workers.
+void Measurement::hear(Vote about, const Agreement& agreement, bool) {
+  if (!apart() || about != Vote::step) return;
+  all_.clear();
+  for (const Ballot& ballot : agreement.ballots) {
+    for (const std::int64_t told : ballot.told)
+      all_.push_back({std::bit_cast<float>(std::uint32_t(std::uint64_t(told) >> 32)),
+                      std::bit_cast<float>(std::uint32_t(std::uint64_t(told)))});
+  }
+}
+
+void Measurement::complete(StepResult& result) const {
+  if (apart() && std::int64_t(all_.size()) == bench_.definition().local_sgd.workers) sum_up(all_, result);
 }
 
 }  // namespace seeksim::runtime

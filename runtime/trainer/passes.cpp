@@ -148,6 +148,7 @@ void Passes::forget() {
 void Passes::run() {
   begin_step();
   for (const Instruction& instruction : instructions_) carry_out(instruction);
+  tensors_.choose(0);
 }
 
 void Passes::look_at_batch() {
@@ -184,6 +185,7 @@ void Passes::carry_out(const Instruction& i) {
   Launcher& compute = bench_.compute;
   compute.mute(!here);  // others have samples: this replica only takes part in what they need
   begin_group(i.micro_batch);
+  if (here) tensors_.choose(world_.worker_of(samples_of(flight)));  // whose weights it goes through
   switch (i.kind) {
     case Kind::load:
       fetch(flight);

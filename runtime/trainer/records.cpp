@@ -42,7 +42,9 @@ void append_unscaled(AnyVec held, float factor, std::vector<float>& out) {
 }  // namespace
 
 void Records::begin_step() {
-  hands_out_ = bench_.has_values() && bench_.observer.wants_gradients(bench_.rank.id, bench_.progress.step());
+  // Of workers that train apart, the first one's.
+  hands_out_ = bench_.has_values() && tensors_.workers().begin == 0 &&
+               bench_.observer.wants_gradients(bench_.rank.id, bench_.progress.step());
 }
 
 void Records::gather_gradients() {
@@ -88,7 +90,19 @@ void Records::state() {
 
 std::vector<AnyVec> Records::held() const {
   std::vector<AnyVec> places;
+  const auto hold_flat = [this](std::vector<AnyVec>& all) {
+    all.push_back(tensors_.flat_parameters());
+    if (tensors_.has_masters()) all.push_back(tensors_.flat_weights());
+    for (const AnyVec& moments : tensors_.optimizer().moments()) all.push_back(moments);
+  };
   const ShardKeeper* const keeper = tensors_.keeper();
+  if (const OuterStep* outer = tensors_.outer()) {
+    places.push_back(AnyVec(outer->weights()));
+    if (outer->momentum().n > 0) places.push_back(AnyVec(outer->momentum()));
+    tensors_.for_each_worker([&](Index worker) {
+      if (worker > 0) hold_flat(places);
+    });
+  }
   if (tensors_.flat_weights_here()) places.push_back(tensors_.flat_parameters());
   if (tensors_.has_masters()) places.push_back(tensors_.flat_weights());
   if (const GatheredWeights* gathered = tensors_.gathered()) places = gathered->held();
@@ -105,7 +119,7 @@ PoisonFound Records::look_for_poison(bool in_gradients) {
   if (keeper != nullptr) keeper->load();
   std::vector<AnyVec> places = held();
   const std::size_t sources = places.size();
-  if (in_gradients) places.push_back(tensors_.gradients());
+  if (in_gradients) tensors_.for_each_worker([&](Index) { places.push_back(tensors_.gradients()); });
   Index looked = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
     looked += places[i].n;
@@ -128,6 +142,15 @@ void Records::digests() {
   op.epoch = world_.epoch();
   Recorder& recorder = bench_.rank.recorder;
   const ShardKeeper* const keeper = tensors_.keeper();
+  if (tensors_.outer() != nullptr) {
+    tensors_.for_each_worker([&](Index) {
+      for (const ParameterInfo& p : tensors_.parameters().all()) {
+        op.tensor = p.name;
+        recorder.mix(op, digest_of(bench_.host_reads(SEEKSIM_SITE, tensors_.weights_of(p))));
+      }
+    });
+    return;
+  }
   if (keeper == nullptr) {
     replicated_.clear();
     for (const ParameterInfo& p : tensors_.parameters().all()) {
@@ -210,13 +233,43 @@ void Records::replica() {
   record.loss_scale = committed_.loss_scale;
   record.data_position = bench_.progress.step() * bench_.definition().global_batch;
   record.optimizer_steps = tensors_.optimizer().steps();
-  if (tensors_.keeper() == nullptr)
+  if (tensors_.outer() != nullptr) {
+    for (const ParameterInfo& p : tensors_.parameters().all())
+      record.parameters.emplace_back(p.name, digest_of(bench_.host_reads(SEEKSIM_SITE, tensors_.defining(p))));
+    if (const VecView<float> momentum = tensors_.outer()->momentum(); momentum.n > 0)
+      record.parameters.emplace_back("outer momentum", digest_of(bench_.host_reads(SEEKSIM_SITE, AnyVec(momentum))));
+  } else if (tensors_.keeper() == nullptr)
     record.parameters = replicated_;
   else if (tensors_.flat_weights_here())
     record.parameters = replicated_digests();
   list_what_all_ways_hold(record);
   if (tensors_.keeper() != nullptr) list_shards(record);
   bench_.observer.replica(bench_.rank.id, record);
+}
+
+// Of what each worker computes with and of what defines it.
+void Records::workers() const {
+  if (tensors_.outer() == nullptr || !bench_.has_values()) return;
+  const Index n = tensors_.parameters().trainable_size();
+  const AnyVec outer(tensors_.outer()->weights());
+  WorkersRecord record;
+  record.step = committed_.step;
+  record.epoch = world_.epoch();
+  record.met = bench_.definition().local_sgd.meets_after(committed_.step + 1);
+  record.moved = !committed_.skipped && committed_.lr > 0;
+  record.first = tensors_.workers().begin;
+  const std::uint64_t defining = digest_of(bench_.host_reads(SEEKSIM_SITE, outer));
+  with_float_type(bench_.compute_type(), [&](auto like) {
+    using T = decltype(like);
+    std::vector<T> rounded(static_cast<std::size_t>(n));
+    kernels::narrow<T>(kernels::Lane{}, on_host(outer.as<const float>()).get(), {rounded.data(), n});
+    record.outer = kernels::combine(defining, kernels::digest<T>({rounded.data(), n}));
+  });
+  tensors_.for_each_worker([&](Index) {
+    const auto digest = [&](AnyVec of) { return digest_of(bench_.host_reads(SEEKSIM_SITE, of.part(0, n))); };
+    record.workers.push_back(kernels::combine(digest(tensors_.flat_weights()), digest(tensors_.flat_parameters())));
+  });
+  bench_.observer.workers(bench_.rank.id, record);
 }
 
 void Records::list_shards(ReplicaRecord& record) const {

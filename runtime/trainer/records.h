@@ -40,6 +40,8 @@ class Records {
   const StepRecord& step_committed(const StepResult& result, bool applied, double lr);
   // What it holds that others hold too. Nothing may be pending.
   void replica();
+  // Where workers train apart, digests of what each has.
+  void workers() const;
 
   // Digests of all parameters, where every rank holds them.
   using Digests = std::vector<std::pair<const char*, std::uint64_t>>;

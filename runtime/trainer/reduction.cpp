@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/check.h"
 #include "kernels/tree.h"
 #include "runtime/rules/mutants.h"
 
@@ -201,6 +202,7 @@ void Reduction::finish(VecView<float> loss) {
   }
   if (split_ && !bench_.shards_gradients()) gather_in_group();
   if (compressed_) return reduce_compressed(loss);
+  if (bench_.definition().local_sgd.on()) return keep_apart();
   if (bench_.shards_optimizer()) return reduce_to_owners(loss);
   split_ ? all_reduce_divided() : all_reduce();
   add_head_use();
@@ -303,6 +305,25 @@ void Reduction::reduce_compressed(VecView<float> loss) {
                                 tensors_.sums(0, p.trainable_size()), shards);
   bench_.host_after(comm, queue.record(), op, Edge::gradients_reduced);
   hold_rounded();
+}
+
+// Each worker's gradient is its own, and nothing is sent.
+void Reduction::keep_apart() {
+  const Index n = tensors_.parameters().gradient_size();
+  const std::vector<VecView<const float>> roots = trees_.front().parts();
+  SEEKSIM_CHECK_EQ(Index(roots.size()), tensors_.workers().size());
+  bench_.compute.phase(Phase::grad_reduce);
+  tensors_.for_each_worker([&](Index worker) {
+    bench_.compute(
+        "gradients", SEEKSIM_SITE, memory_cost(2 * n),
+        [factor = bench_.scale.at_root](Lane lane, Vec<const float> own, Vec<float> sum) {
+          const kernels::TreePart all{{0, 0}, own.data};
+          kernels::tree_sum(lane, &all, 1, 1, sum, factor);
+        },
+        roots[std::size_t(worker)], tensors_.sums(0, n));
+    add_head_use();
+    hold_rounded();
+  });
 }
 
 void Reduction::commit(std::int64_t step, bool applied) {

@@ -66,6 +66,7 @@ class Reduction {
   void reduce_to_owners(VecView<float> loss);
   void add_other_stage();
   void reduce_compressed(VecView<float> loss);
+  void keep_apart();
   ElementType accumulator() const { return accumulation_type(bench_.quirks(), bench_.compute_type()); }
 
   Workbench& bench_;

@@ -68,6 +68,36 @@ void for_each_residual(const Tensors& tensors, Each each) {
   }
 }
 
+bool saves_momentum(const TrainPlan& plan) { return !plan.bug.is(Bug::outer_momentum_not_saved); }
+
+// Where workers train apart. Calls of_worker(name, values) for all that is of the workers here: a parameter's stand in
+// the file as one after another of each worker, like residuals.
+template <class Each>
+void for_each_of_workers(const Tensors& tensors, Each of_worker) {
+  constexpr std::array kKinds = {StateKind::worker, StateKind::exp_avg, StateKind::exp_avg_sq};
+  tensors.for_each_worker([&](Index worker) {
+    std::vector<AnyVec> held = {tensors.flat_weights()};
+    for (const AnyVec& moments : tensors.optimizer().moments()) held.push_back(moments);
+    for (const ParameterInfo* p : tensors.parameters().trainable()) {
+      for (std::size_t kind = 0; kind < held.size(); ++kind)
+        of_worker(PieceName{p->name, kKinds[kind], (tensors.workers().begin + worker) * p->size},
+                  held[kind].part(p->offset, p->size));
+    }
+  });
+}
+
+// The same of the outer step's own state, [first, first + size) of what is trained.
+template <class Each>
+void for_each_outer(const std::vector<ParameterPiece>& pieces, const OuterStep& outer, bool momentum, Each each) {
+  for (const ParameterPiece& piece : pieces) {
+    const auto part = [&](VecView<float> of) { return AnyVec(of.part(piece.offset(), piece.size)); };
+    each(PieceName{piece.parameter->name, StateKind::weights, piece.parameter->first + piece.first},
+         part(outer.weights()));
+    if (momentum && outer.momentum().n > 0)
+      each(PieceName{piece.parameter->name, StateKind::outer_momentum, piece.first}, part(outer.momentum()));
+  }
+}
+
 }  // namespace
 
 std::vector<SavedPiece> Saves::pieces_to_save() const {
@@ -94,7 +124,13 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
   }
   const int me = world_.comm().position();
   const Partition partition(tensors_.parameters(), world_.comm().size());
-  for_each_kind(partition.pieces(partition.shard(me)), 0, kinds_of(tensors_), of_trained, save);
+  if (const OuterStep* outer = std::as_const(tensors_).outer()) {
+    const auto add = [&](const PieceName& name, AnyVec values) { saved.push_back({name, values}); };
+    for_each_outer(partition.pieces(partition.shard(me)), *outer, saves_momentum(bench_.plan), add);
+    for_each_of_workers(tensors_, add);
+  } else {
+    for_each_kind(partition.pieces(partition.shard(me)), 0, kinds_of(tensors_), of_trained, save);
+  }
   for_each_kind(partition.pieces(partition.frozen(me)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, save);
   return saved;
 }
@@ -119,10 +155,17 @@ std::vector<PlaceToFill> Saves::places_to_fill() {
       const ShardInfo& frozen = state.frozen_shard;
       for_each_kind(partition.pieces(frozen), frozen.offset, {state.frozen, {}, {}}, kOfFrozen, fill);
     });
+  } else if (const OuterStep* outer = tensors_.outer()) {
+    const auto add = [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); };
+    for_each_outer(whole.pieces(whole.shard(0)), *outer, saves_momentum(bench_.plan), add);
+    for_each_of_workers(tensors_, add);
   } else {
     for_each_kind(whole.pieces(whole.shard(0)), 0, kinds_of(tensors_), of_trained, fill);
   }
-  if (flat) for_each_kind(whole.pieces(whole.frozen(0)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, fill);
+  if (!flat) return places;
+  tensors_.for_each_worker([&](Index) {
+    for_each_kind(whole.pieces(whole.frozen(0)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, fill);
+  });
   return places;
 }
 
@@ -249,6 +292,7 @@ bool Saves::agree_on_one(CheckpointReader& reader, std::string& tried) {
   load_most_ = -1;
   bench_.progress.restore(state);
   tensors_.continue_at(state.optimizer_steps);
+  if (OuterStep* outer = tensors_.outer()) outer->made(state.step);
   writer_->begins_with(step);
   return true;
 }

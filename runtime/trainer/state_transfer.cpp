@@ -25,6 +25,10 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
   if (residuals != nullptr && bench_.progress.step() > 0) {
     if (std::string why = residuals->lost(grid.data_axis(0, 0)); !why.empty()) return why;
   }
+  if (const LocalSgdPlan& plan = bench_.definition().local_sgd; plan.on() && bench_.progress.step() > 0) {
+    if (std::string why = lost_worker(plan, world_.grid().data_axis(0, 0), grid.data_axis(0, 0)); !why.empty())
+      return why;
+  }
   if (bench_.alone()) return shards ? keeper->lost(holding(givers)) : std::string();
   // All stages and ways, as all ranks come to the same answer.
   const Roster& cut_for = shards ? laid_out_ : roster;

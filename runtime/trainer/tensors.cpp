@@ -56,25 +56,31 @@ Index Tensors::place_in_whole(Index gradient) const {
 // ---- memory --------------------------------------------------------------------------------------------------------
 
 void Tensors::allocate_flat() {
+  flat_.clear();
+  flat_.resize(std::size_t(workers_.size()));
+  for_each_worker([this](Index) { allocate_worker(); });
+}
+
+void Tensors::allocate_worker() {
   const auto elements = [&](Index n, ElementType type, MemoryTag tag, const char* name) {
     return bench_.rank.device.allocate(static_cast<std::size_t>(n) * size_of(type), tag, name);
   };
   const PrecisionPlan& precision = bench_.definition().precision;
   if (!bench_.shards_parameters()) {
-    weights_ = elements(parameters_.size(), precision.compute, MemoryTag::parameters, "weights");
-    all_weights_.emplace(flat_parameters());
+    here().weights = elements(parameters_.size(), precision.compute, MemoryTag::parameters, "weights");
+    here().all.emplace(flat_parameters());
   }
   if (!bench_.shards_optimizer() && is_16_bit(precision.compute) && precision.master_weights) {
-    masters_ = elements(parameters_.trainable_size(), ElementType::f32, MemoryTag::optimizer, "fp32 masters");
+    here().masters = elements(parameters_.trainable_size(), ElementType::f32, MemoryTag::optimizer, "fp32 masters");
   }
   if (bench_.shards_gradients() || bench_.offloads()) return;
   const bool rounded = is_16_bit(precision.gradients);
   if (rounded) {
-    gradients_ = elements(parameters_.trainable_size(), precision.gradients, MemoryTag::gradients, "gradients");
+    here().gradients = elements(parameters_.trainable_size(), precision.gradients, MemoryTag::gradients, "gradients");
   }
   // Where their owners sum them, and hold them in 16 bits, the fp32 sums are the owners'.
   if (!rounded || !bench_.shards_optimizer()) {
-    sums_ =
+    here().sums =
         elements(parameters_.gradient_size(), ElementType::f32,
                  rounded ? MemoryTag::partial_sums : MemoryTag::gradients, rounded ? "gradients in fp32" : "gradients");
   }
@@ -91,9 +97,13 @@ void Tensors::allocate_state() {
     return;
   }
   const Partition whole(parameters_, 1);
-  optimizer_.emplace(bench_.rank.device, bench_.definition().optimizer, whole.pieces(whole.shard(0)), 0,
-                     MemoryTag::optimizer, Space::device, is_16_bit(precision.compute) && !precision.master_weights);
-  optimizer_->plant(bench_.plan.bug.mutant);
+  for_each_worker([&](Index) {
+    here().optimizer.emplace(bench_.rank.device, bench_.definition().optimizer, whole.pieces(whole.shard(0)), 0,
+                             MemoryTag::optimizer, Space::device,
+                             is_16_bit(precision.compute) && !precision.master_weights);
+    here().optimizer->plant(bench_.plan.bug.mutant);
+  });
+  if (bench_.definition().local_sgd.on()) outer_.emplace(bench_.rank, bench_.plan, parameters_.trainable_size());
 }
 
 AnyVec Tensors::flat(const BufferPtr& buffer, ElementType type) const {
@@ -102,8 +112,8 @@ AnyVec Tensors::flat(const BufferPtr& buffer, ElementType type) const {
 }
 
 AnyVec Tensors::flat_gradients() const {
-  const AnyVec held =
-      gradients_ ? flat(gradients_, bench_.definition().precision.gradients) : flat(sums_, ElementType::f32);
+  const AnyVec held = rounds_gradients() ? flat(here().gradients, bench_.definition().precision.gradients)
+                                         : flat(here().sums, ElementType::f32);
   return held.part(0, parameters_.trainable_size());
 }
 
@@ -113,13 +123,23 @@ AnyVec Tensors::weights_of(const ParameterInfo& p) const {
 
 // ---- first values --------------------------------------------------------------------------------------------------
 
+AnyVec Tensors::defining(const ParameterInfo& p) const {
+  if (!outer_ || p.frozen) return weights_of(p);
+  return AnyVec(outer_->weights().part(p.offset, p.size));
+}
+
 void Tensors::draw() {
-  if (!weights_) return;
+  for_each_worker([this](Index) { draw_worker(); });
+  if (outer_) outer_->begin(bench_.compute, flat_weights().part(0, parameters_.trainable_size()).as<const float>());
+}
+
+void Tensors::draw_worker() {
+  if (!flat_weights_here()) return;
   const Partition whole(parameters_, 1);
   for (const ShardInfo part : {whole.shard(0), whole.frozen(0)}) {
     draw(whole.pieces(part), flat_parameters().part(part.offset, part.size));
   }
-  if (masters_) draw(whole.pieces(whole.shard(0)), flat_weights());
+  if (has_masters()) draw(whole.pieces(whole.shard(0)), flat_weights());
 }
 
 void Tensors::draw(const std::vector<ParameterPiece>& pieces, AnyVec out) {
@@ -176,7 +196,9 @@ void Tensors::draw_piece(const ParameterPiece& piece, VecView<T> out) {
 }
 
 void Tensors::reset_optimizer() {
-  if (optimizer_) optimizer_->reset(bench_.compute);
+  for_each_worker([this](Index) {
+    if (has_flat_optimizer()) here().optimizer->reset(bench_.compute);
+  });
 }
 
 // Decay is part of a step.
@@ -209,24 +231,39 @@ void Tensors::update(float grad_factor, double lr) {
   const AnyVec weights = flat_weights().part(0, n), parameters = flat_parameters().part(0, n);
   const bool has_masters = weights.type == ElementType::f32;
   const VecView<float> masters = has_masters ? weights.as<float>() : VecView<float>{};
-  optimizer_->step(bench_.compute, {masters, parameters, flat_gradients(), {}, {}}, grad_factor, lr);
+  here().optimizer->step(bench_.compute, {masters, parameters, flat_gradients(), {}, {}}, grad_factor, lr);
 }
 
 void Tensors::renew_parameters() {
   if (keeper_) return keeper_->renew_parameters(bench_.at_home());
-  if (!masters_) return;
+  if (!has_masters()) return;
   const Index n = parameters_.trainable_size();
-  round_values(bench_.compute, "parameters", SEEKSIM_SITE, flat_weights().part(0, n).as<float>(),
-               flat_parameters().part(0, n));
+  for_each_worker([&](Index) {
+    round_values(bench_.compute, "parameters", SEEKSIM_SITE, flat_weights().part(0, n).as<float>(),
+                 flat_parameters().part(0, n));
+  });
+}
+
+void Tensors::take_outer_weights() {
+  const Index n = parameters_.trainable_size();
+  const PlantedBug& bug = bench_.plan.bug;
+  for_each_worker([&](Index worker) {
+    if (bug.is(Bug::worker_goes_its_way, bench_.rank.id) && worker == 0) return;
+    copy_values(bench_.compute, "parameters", SEEKSIM_SITE, AnyVec(outer_->weights()), flat_weights().part(0, n));
+    if (!bug.is(Bug::inner_moments_reset)) return;
+    for (const AnyVec& moments : here().optimizer->moments())
+      clear_values(bench_.compute, "moments", SEEKSIM_SITE, moments);
+  });
+  if (!bug.is(Bug::workers_keep_16_bit_weights)) renew_parameters();
 }
 
 std::int64_t Tensors::optimizer_steps() const {
   if (keeper_) return keeper_->laid_out() ? keeper_->own().optimizer->steps() : 0;
-  return optimizer_ ? optimizer_->steps() : 0;
+  return has_flat_optimizer() ? here().optimizer->steps() : 0;
 }
 
 void Tensors::continue_at(std::int64_t optimizer_steps) {
-  if (!keeper_) return optimizer_->continue_at(optimizer_steps);
+  if (!keeper_) return for_each_worker([&](Index) { here().optimizer->continue_at(optimizer_steps); });
   keeper_->own().optimizer->continue_at(optimizer_steps);
   for (const auto& copy : keeper_->copies()) copy->optimizer->continue_at(optimizer_steps);
 }

@@ -30,6 +30,8 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer, const Ro
       final_(bench_, tensors_, world_, whole_, records_) {
   vote_.carries(saves_);
   vote_.carries(pace_);
+  vote_.carries(measurement_);
+  vote_.carries(final_);
 }
 
 void Trainer::train_step() {
@@ -58,12 +60,15 @@ void Trainer::train_step() {
   // gradient is not finite on any rank is skipped by all: weights, moments, Adam's step and the schedule stay as they
   // are; the data position and the loss scale go on.
   const Verdict verdict = agree_on(result);
+  measurement_.complete(result);
   if (verdict.all_good) pace_.look_for_divergence(result);
   const double lr = rate();
   if (verdict.applies) result.grad_norm = apply(result, lr);
   commit(result, verdict.applies, lr);
   transfer_.publish_step(verdict.updates);
+  meet();
   records_.replica();
+  records_.workers();
   records_.state();
   saves_.save_if_due();
 }
@@ -94,15 +99,21 @@ double Trainer::rate() const {
   return bench_.planted->rate(scheduled * in_force().lr_scale, step());
 }
 
-// Returns the norm to report.
+// Returns the norm to report. Workers that train apart are clipped by their own norms.
 float Trainer::apply(const StepResult& result, double lr) {
+  if (tensors_.outer() == nullptr) return apply(result.grad_norm, lr);
+  tensors_.for_each_worker([&](Index worker) { apply(measurement_.norm_of_worker(worker), lr); });
+  return result.grad_norm;
+}
+
+float Trainer::apply(float norm, double lr) {
   bench_.at_home().phase(Phase::optimizer);
   const LossScaler& scaler = bench_.progress.scaler();
   const double limit = in_force().gradient_clipping;
-  const UnscaledGradient gradient{result.grad_norm, scaler.scale(), scaler.scale_after(false)};
+  const UnscaledGradient gradient{norm, scaler.scale(), scaler.scale_after(false)};
   GradientFactor factor = gradient_factor(bench_.quirks(), gradient, bench_.planted->clipping_limit(limit));
-  factor.factor = bench_.planted->clipping(factor.factor, limit, result.grad_norm);
-  factor.factor = clip_factor(bench_.plan.bug.mutant, factor.factor, limit, result.grad_norm, scaler.scale());
+  factor.factor = bench_.planted->clipping(factor.factor, limit, norm);
+  factor.factor = clip_factor(bench_.plan.bug.mutant, factor.factor, limit, norm, scaler.scale());
   bench_.planted->clipped(bench_, tensors_, world_.place().way, factor.factor);
   tensors_.update(factor.factor * unscale_factor(scaler.scale()), lr);
   return factor.reported_norm;
@@ -125,6 +136,30 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   transfer_.step_committed();
   bench_.observer.step_committed(bench_.rank.id, record);
   bench_.planted->committed([&] { return vote_.on(Vote::step); }, bench_.progress);
+}
+
+// Where workers train apart: an outer step, when one is due. Until its vote no rank has changed anything, so a failure
+// before it leaves the outer step to the next world; after it all make it from the same sum.
+void Trainer::meet() {
+  OuterStep* const outer = tensors_.outer();
+  if (outer == nullptr || !outer->is_due(step())) return;
+  bench_.stand_at(world_.epoch(), step() - 1);
+  bench_.phase(Phase::publish);
+  outer->begin_sum();
+  const Index n = tensors_.parameters().trainable_size();
+  tensors_.for_each_worker([&](Index worker) {
+    outer->add(bench_.compute, tensors_.workers().begin + worker, tensors_.flat_weights().part(0, n).as<const float>());
+  });
+  bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::workers_ready);
+  Op op = bench_.op(OpKind::all_reduce, Phase::publish, "outer gradient", SEEKSIM_SITE);
+  --op.step;
+  op = outer->sum(world_.comm(), op);
+  bench_.host_after(world_.comm(), bench_.rank.device.communication_queue().record(), op, Edge::workers_summed);
+  vote_.on(Vote::outer);
+  outer->apply(bench_.compute);
+  tensors_.take_outer_weights();
+  bench_.finish_all(bench_.compute.last(), Edge::workers_met, !saves_.under_way());
+  outer->made(step());
 }
 
 // ---- around the steps ----------------------------------------------------------------------------------------------
@@ -151,6 +186,7 @@ void Trainer::prepare() {
 
 // The order is that of the addresses, and of what an injected shortage of memory meets.
 void Trainer::allocate() {
+  tensors_.serve(world_.workers());
   tensors_.allocate_flat();
   measurement_.allocate();
   reduction_.allocate();
@@ -176,6 +212,19 @@ void Trainer::connect(std::uint32_t epoch, const Roster& world, const std::vecto
   records_.shards();
   reduction_.connect(passes_.connect());
   transfer_.publish_world();
+  meet();
+  OuterStep* const outer = tensors_.outer();
+  if (outer == nullptr || epoch == 0 || !bench_.plan.bug.is(Bug::outer_step_repeated)) return;
+  outer->make_again();
+  meet();
+}
+
+bool Trainer::serves_others_in(const Roster& world) const {
+  const LocalSgdPlan& plan = bench_.definition().local_sgd;
+  if (!plan.on() || !drawn_ || step() > 0) return false;
+  const Grid grid(bench_.plan.layout.parallel, world.seats, world.members);
+  const std::optional<GridPlace> place = grid.place(bench_.rank.id);
+  return place && workers_of(plan, grid.replicas(), place->data) != tensors_.workers();
 }
 
 void Trainer::conclude() {
@@ -187,6 +236,11 @@ void Trainer::conclude() {
   ShardKeeper* const keeper = tensors_.keeper();
   if (keeper != nullptr) keeper->load();
   PoisonFound poison = records_.look_for_poison(false);
+  if (tensors_.outer() != nullptr) {  // each rank has state that no other has
+    vote_.tell(std::move(poison));
+    vote_.on(Vote::end);
+    return final_.conclude(final_.state(true));
+  }
   if (keeper == nullptr && bench_.alone()) {
     if (!poison.where.empty()) throw UnwrittenMemory(poison.where);
     return;

@@ -45,6 +45,8 @@ class Trainer {
   // A new communicator for `epoch` and a new cut of the batch; shards, and all that joiners lack, come from those who
   // hold them. The step under way, if any, starts anew.
   void connect(std::uint32_t epoch, const Roster& world, const std::vector<int>& joiners);
+  // Whether, with nothing committed, that world gives this rank other workers than it has made (LocalSgdPlan).
+  bool serves_others_in(const Roster& world) const;
   void train_step();
   // After a step: throws SeamError{too_slow} on all members where one of them is to leave for being so.
   void let_straggler_go() { pace_.let_straggler_go(); }
@@ -111,6 +113,8 @@ class Trainer {
   InForce in_force() const;
   double rate() const;
   float apply(const StepResult& result, double lr);
+  float apply(float norm, double lr);
+  void meet();
   void commit(const StepResult& result, bool applied, double lr);
   void allocate();
   NextWorld wanted_world() const;

@@ -4,13 +4,18 @@
 
 namespace seeksim::runtime {
 
+namespace {
+// Where workers train apart each takes the mean over its own samples.
+Index samples_of_mean(const Definition& d) { return d.local_sgd.on() ? d.part_samples() : Index(d.global_batch); }
+}  // namespace
+
 Workbench::Workbench(Rank& of_rank, const TrainPlan& of_plan, Observer& watching, std::unique_ptr<Planted> bugs)
     : rank(of_rank),
       plan(of_plan),
       observer(watching),
       planted(std::move(bugs)),
       placement(of_plan.layout.zero.placement()),
-      scale(Index(of_plan.definition.global_batch) * of_plan.definition.model.context),
+      scale(samples_of_mean(of_plan.definition) * of_plan.definition.model.context),
       progress(of_plan),
       compute(of_rank.device.compute_queue(), of_rank.id),
       host(of_rank.device.host_queue(), of_rank.id, 0, OpKind::host_compute) {}

@@ -33,8 +33,8 @@ struct Workbench {
   const Definition& definition() const { return plan.definition; }
   const Quirks& quirks() const { return plan.definition.quirks; }
   ElementType compute_type() const { return plan.definition.precision.compute; }
-  // Where gradients are compressed: the level of the tree over samples at which a group is a node.
-  int group_level() const { return definition().compression.group_level(definition().global_batch); }
+  // The level of the tree over samples at which a part of the step is a node, whose gradient stays apart.
+  int group_level() const { return definition().part_level(); }
   // A run of shapes has no values: no digests, gradients, replicas, poison or weights to tell of.
   bool has_values() const { return plan.numerics != Numerics::shapes; }
   bool alone() const { return plan.layout.parallel.alone(); }  // the model is whole on this rank

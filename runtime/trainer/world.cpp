@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "runtime/zero/outer_step.h"
 
 namespace seeksim::runtime {
 
@@ -94,6 +95,8 @@ std::vector<SampleRange> World::own_micro_batches_of(int share) const {
   const bool grouped = cut_.groups > 1;
   const StepCut cut = grouped ? step_cut(bench_.plan, grid_->replicas(), share) : cut_;
   const int rank = grouped ? groups_.place_of(share) : share;
+  if (bench_.definition().local_sgd.on())
+    return micro_batches_of_parts(cut.samples_of_rank(0, rank), cut.micro, cut.grain);
   if (!bench_.shards_gradients()) return micro_batches(cut.samples_of_rank(0, rank), bench_.plan.layout.micro_batch);
   std::vector<SampleRange> all;
   for (int k = 0; k < cut.count(); ++k) all.push_back(cut.samples_of_rank(k, rank));
@@ -115,6 +118,15 @@ Index World::samples_of(int share) const {
   Index all = 0;
   for (const SampleRange& samples : micro_batches_of(share)) all += samples.size();
   return all;
+}
+
+SampleRange World::workers() const {
+  const LocalSgdPlan& plan = bench_.definition().local_sgd;
+  return plan.on() ? workers_of(plan, grid_->replicas(), place_.data) : SampleRange{0, 1};
+}
+
+Index World::worker_of(const SampleRange& samples) const {
+  return bench_.definition().local_sgd.on() ? samples.begin / cut_.grain - workers().begin : 0;
 }
 
 std::vector<Communicator*> World::communicators() {

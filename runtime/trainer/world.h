@@ -54,6 +54,10 @@ class World {
   // through as many, empty ones at the end.
   std::vector<SampleRange> micro_batches_of(int share) const;
   Index samples_of(int share) const;
+  // Where workers train apart: those that are here; else one, whose samples are all ranks'.
+  SampleRange workers() const;
+  // Which of those that are here has these samples of the step.
+  Index worker_of(const SampleRange& samples) const;
 
   bool connected() const { return comm_.has_value(); }
   bool is_lowest_rank() const { return comm_ && lowest_ == bench_.rank.id; }

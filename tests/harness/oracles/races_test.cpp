@@ -63,6 +63,8 @@ constexpr const char* kSaves = R"({ "path": "saved", "every_steps": 1 })";
 constexpr const char* kRestart = R"({ "policy": "restart_from_checkpoint", "watchdog_s": 60 })";
 constexpr const char* kDies = R"([ { "kind": "rank_crash", "rank": 1, "step": 2, "op": "vote" } ])";
 
+constexpr const char* kWorkers = R"("local_sgd": { "workers": 4, "every": 1, "outer": { "type": "nesterov" } },)";
+
 const Row kRows[] = {
     {Edge::backward_done, R"({ "stage": 0 })"},
     {Edge::backward_done, kZero1},
@@ -123,6 +125,9 @@ const Row kRows[] = {
     {Edge::expert_rows_arrived, kZero1, "[]", kRedo, false, 1, 1, nullptr, 2},
     {Edge::context_part_made, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 2},
     {Edge::context_part_arrived, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 2},
+    {Edge::workers_ready, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
+    {Edge::workers_summed, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
+    {Edge::workers_met, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
     {Edge::snapshot_taken, kZero1, "[]", kRedo, false, 1, 1, kSaves},
     {Edge::checkpoint_read, kZero1, kDies, kRestart, false, 1, 1, kSaves},
 };

@@ -197,6 +197,10 @@ std::vector<Telling> telling() {
   add("compression", {"compression={\"method\":\"sign\",\"groups\":4}"},
       {{"method", "int8"}, {"groups", "2"}, {"error_feedback", "false"}});
   add("compression", {"compression={\"method\":\"top\",\"groups\":4}"}, {{"top", "8"}});
+  add("local_sgd", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},
+      {{"workers", "8"}, {"every", "3"}});
+  add("local_sgd.outer", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},
+      {{"type", "nesterov"}, {"lr", "0.5"}, {"momentum", "0.5"}});
   return all;
 }
 

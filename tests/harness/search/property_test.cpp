@@ -87,6 +87,13 @@ TEST(Property, RestartsKeepTheResiduals) {
   keeps_the_bits("compression with restarts", wanted, 9);
 }
 
+TEST(Property, LocalSgdKeepsTheBits) { keeps_the_bits("local SGD", with(&Wanted::local_sgd), 13); }
+TEST(Property, RestartsKeepTheWorkers) {
+  Wanted wanted = with(&Wanted::local_sgd);
+  wanted.restarts = true;
+  keeps_the_bits("local SGD with restarts", wanted, 14);
+}
+
 TEST(Property, DividedExpertsKeepTheBits) {
   Wanted wanted = with(&Wanted::experts);
   wanted.formulas = true;

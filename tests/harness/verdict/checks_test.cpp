@@ -437,15 +437,9 @@ const std::vector<Case>& cases() {
       {R"(rerun_found:{"rank":2})", false, "rank 1 instead of 2", run_twice},
       {"rerun_found:none", false, "rank 1, step 2, micro-batch 1", run_twice},
       {"rerun_found:none", true, "8 micro-batches",
-       [](RunRecord& r) {
-         run_twice(r);
-         r.numbers.reruns.clear();
-       }},
+       [](RunRecord& r) { run_twice(r), r.numbers.reruns.clear(); }},
       {R"(rerun_found:{"rank":1})", false, "8 micro-batches had the same bits twice",
-       [](RunRecord& r) {
-         run_twice(r);
-         r.numbers.reruns.clear();
-       }},
+       [](RunRecord& r) { run_twice(r), r.numbers.reruns.clear(); }},
       {"rerun_found:none", false, "looked at nothing", [](RunRecord&) {}},
       {"rerun_genuine:3", true, "3", run_twice},
       {"rerun_genuine:2,3", false, "3 instead of 2, 3", run_twice},
@@ -460,6 +454,9 @@ const std::vector<Case>& cases() {
       {"compression_conserves", true, "1.00 bits", [](RunRecord& r) { r.numbers.compressed = {64, 0, 8}; }},
       {"compression_conserves", false, "on rank 2", [](RunRecord& r) { r.numbers.compressed = {8, 3, 1, 2, 1}; }},
       {"compression_conserves", false, "looked at nothing", [](RunRecord&) {}},
+      {"workers_meet", true, "(4 times one looked)", [](RunRecord& r) { r.agreement.workers = {4, 8, ""}; }},
+      {"workers_meet", false, "worker 2", [](RunRecord& r) { r.agreement.workers = {4, 8, "step 3: worker 2"}; }},
+      {"workers_meet", false, "looked at nothing", [](RunRecord&) {}},
       {"tracks_fp32:0.01", true, "at most 0", [](RunRecord&) {}},
       {"tracks_fp32:0.01", false, "step 3", [](RunRecord& r) { r.steps[3].loss *= 1.02f; }},
       {"tracks_fp32:0.01", false, "3 steps, and 4", [](RunRecord& r) { r.steps.resize(3); }},
