@@ -73,6 +73,14 @@ Finding workers_meet(const Evidence& e, const std::string&) {
                   all.meetings, all.apart));
 }
 
+bool workers_to_judge(const Evidence& e) {
+  const runtime::LocalSgdPlan& plan = e.scenario.train.definition.local_sgd;
+  const auto moved = [](const runtime::StepRecord& step) { return !step.skipped && step.lr > 0; };
+  return e.run.has_values && plan.on() &&
+         (plan.meetings(std::int64_t(e.run.steps.size())) > 0 ||
+          std::any_of(e.run.steps.begin(), e.run.steps.end(), moved));
+}
+
 // W: workers. In an outer step a rank sends the subtree roots of its workers' weights to the owners of their parts, and
 // then its own part of the mean to all.
 std::vector<BudgetLine> workers_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {

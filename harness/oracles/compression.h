@@ -15,6 +15,8 @@ namespace seeksim::harness {
 Finding compression_conserves(const Evidence& evidence, const std::string& argument);
 // Whether workers that train apart have equal weights after each outer step, and only there.
 Finding workers_meet(const Evidence& evidence, const std::string& argument);
+// Whether there are workers that moved or met: in a run of nothing but skipped steps there are none.
+bool workers_to_judge(const Evidence& evidence);
 
 // As traffic_budget() and calls_budget(), of a run with compression.
 std::vector<BudgetLine> compressed_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied);

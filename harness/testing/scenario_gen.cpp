@@ -283,6 +283,7 @@ void draw_local_sgd(Json& s, int ranks) {
     s["local_sgd"]["outer"].update(
         {{"lr", any_of<double>({0.3, 0.7, 1})}, {"momentum", any_of<double>({0, 0.5, 0.9})}});
   s["deepspeed"]["train_batch_size"] = workers * samples;
+  if (s["deepspeed"].contains("bf16")) s["deepspeed"]["bf16"].erase("bf16_master_weights_and_grads");
   s["steps"] = between(1, 6);
 }
 

@@ -294,7 +294,7 @@ std::deque<CheckInfo> built_in_checks() {
                       "in every run with data.sampler)"},
       {.name = "workers_meet",
        .judge = workers_meet,
-       .unasked = [](const Evidence& e) { return e.run.has_values && e.scenario.train.definition.local_sgd.on(); },
+       .unasked = workers_to_judge,
        .of_values = true,
        .description = "workers that train apart have equal weights after each outer step, and weights of their own "
                       "between outer steps (made in every run with local_sgd)"},

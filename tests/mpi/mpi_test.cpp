@@ -61,6 +61,14 @@ TEST_F(Mpi, RunsContextGroups) {
                                {"world.context_cut=zigzag", "model.family=llama", "model.dropout=0.2", zero(stage)});
 }
 
+TEST_F(Mpi, RunsWorkersThatTrainApart) {
+  for (const char* outer : {"average", "nesterov"})
+    for (const int processes : {2, 4})
+      expect_the_simulators_bits(
+          processes, "equivalence/local_sgd",
+          {"world.ranks_per_node=" + std::to_string(processes), std::string("local_sgd.outer.type=") + outer});
+}
+
 TEST_F(Mpi, RunsShardGroups) {
   for (const char* stage : {"1", "2", "3"})
     expect_the_simulators_bits(
