@@ -25,8 +25,7 @@ const Keys<OuterPlan>& outer_keys() {
   static const Keys<OuterPlan> keys = {
       {"type", in_words(kRules, &OuterPlan::type), choice(words_of(kRules)), kBits,
        "average: the mean of the workers' weights (local SGD, FedAvg). sgd and nesterov: a step of SGD against the "
-       "mean "
-       "of how far the workers went, with momentum (FedAvgM) or Nesterov's (DiLoCo)."},
+       "mean of how far the workers went, with momentum (FedAvgM) or Nesterov's (DiLoCo)."},
       {"lr", at(&OuterPlan::lr).when(takes_a_rate), number().least(0), kBits, "Of sgd and nesterov."},
       {"momentum", at(&OuterPlan::momentum).when(takes_a_rate), number().least(0).below(1), kBits,
        "Of sgd and nesterov; 0: none."},
@@ -112,8 +111,7 @@ const Keys<LocalSgdPlan>& local_sgd_keys() {
   static const Keys<LocalSgdPlan> keys = {
       {"workers", at(&LocalSgdPlan::workers), integer(1, 1'000'000).required(), kBits,
        "Into how many workers the samples of a step are cut. Each has weights and moments of its own. The number of "
-       "ranks "
-       "is what frameworks have; here it decides no bit, and a rank serves one worker or several."},
+       "ranks is what frameworks have; here it decides no bit, and a rank serves one worker or several."},
       {"every", at(&LocalSgdPlan::every), integer(1, 1'000'000'000), kBits,
        "Inner steps from one outer step to the next (H). Only then do workers' weights travel."},
       {"outer", inside(outer_keys(), &LocalSgdPlan::outer), outer_keys().shape(), kBits,
