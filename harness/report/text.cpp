@@ -290,6 +290,9 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
                      d.global_batch, source, d.optimizer.type, d.optimizer.lr,
                      d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
+  if (const runtime::LocalSgdPlan& local = d.local_sgd; local.on())
+    out += fmt::format("  workers   {} train apart; an outer step every {} step{}\n", local.workers, local.every,
+                       local.every == 1 ? "" : "s");
   out += layout_line(scenario);
   constexpr std::size_t kFaultsTold = 100;
   if (scenario.faults.size() > kFaultsTold) {

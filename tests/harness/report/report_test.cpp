@@ -187,6 +187,14 @@ TEST(JUnit, AnExpectedRedCheckIsNoFailure) {
 
 // ---- for people ----------------------------------------------------------------------------------------------------
 
+TEST(ReportText, TellsOfWorkersThatTrainApart) {
+  Made made;
+  EXPECT_EQ(header_text(made.scenario, {}).find("train apart"), std::string::npos);
+  made.scenario.train.definition.local_sgd = {.workers = 4, .every = 8, .outer = {}};
+  EXPECT_NE(header_text(made.scenario, {}).find("  workers   4 train apart; an outer step every 8 steps\n"),
+            std::string::npos);
+}
+
 TEST(ReportText, TellsTheStoryAndTheChecks) {
   Made made;
   made.run.events = {{runtime::kSecond, 2, "faults.0 fires"}};
