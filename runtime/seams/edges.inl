@@ -39,6 +39,8 @@ SEEKSIM_EDGE(expert_rows_packed, "messages: rows for the experts of a group, or 
 SEEKSIM_EDGE(expert_rows_arrived, "compute: rows of the other ranks of an expert group, before they are used")
 SEEKSIM_EDGE(context_part_made, "messages: what a rank has made of its own tokens or heads, before it is sent")
 SEEKSIM_EDGE(context_part_arrived, "compute: what other ranks of a context group have made, before it is used")
+SEEKSIM_EDGE(ring_place_free, "messages: what a rank has made or still attends to, before it is sent or overwritten")
+SEEKSIM_EDGE(ring_block_arrived, "compute: keys and values of another rank, or gradients of own ones, before their use")
 SEEKSIM_EDGE(staging_free, "storage: the last use of a staging buffer, before it is filled again")
 SEEKSIM_EDGE(activation_place_free, "receiving: the last user of where an activation arrives (pipeline, as all below)")
 SEEKSIM_EDGE(activation_received, "compute: an activation of another stage, before its piece runs on it")
