@@ -12,7 +12,6 @@
 #include "kernels/dropout.h"
 #include "kernels/experts.h"
 #include "kernels/fused_attention.h"
-#include "kernels/fused_parts.h"
 #include "kernels/optimizer.h"
 #include "kernels/range.h"
 #include "kernels/tree.h"

@@ -25,7 +25,7 @@ SEEKSIM_BODY Index joins_before(Index leaf) {
 
 // Row i of a head, one warp each, one key of a block each thread. factors (rows, blocks, 2): of each join, in the order
 // of the counter, what the older and the newer operand are multiplied by.
-// kPart: what is left of a row are its maximum and sum, behind head_dim columns of a state (fused_parts.h).
+// kPart: what is left of a row are its maximum and sum, behind head_dim columns of a state (fused_attention.h).
 template <class T, class Heads = HeadsAtWork<T>, bool kPart = false>
 struct FusedSoftmax {
   static constexpr int kThreads = kRowThreads;

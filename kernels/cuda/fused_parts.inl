@@ -1,4 +1,4 @@
-// Chunks of queries against chunks of keys (fused_parts.h), by the kernels of fused_attention.inl. Part of
+// Chunks of queries against chunks of keys (fused_attention.h), by the kernels of fused_attention.inl. Part of
 // products.inl.
 
 // As HeadsAtWork, with keys and values of another chunk.

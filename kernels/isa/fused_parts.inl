@@ -1,4 +1,4 @@
-// Chunks of queries against chunks of keys (fused_parts.h), by the tiles of fused_attention.inl. Included after it.
+// Chunks of queries against chunks of keys (fused_attention.h), by the tiles of fused_attention.inl. Included after it.
 
 template <class T>
 void fused_part_forward_body(AttentionShape s, const FusedPlace& place, const Dropout& drop, Mat<const T> qkv,

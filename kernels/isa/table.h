@@ -8,7 +8,6 @@
 #include "kernels/experts.h"
 #include "kernels/fast_way.h"
 #include "kernels/fused_attention.h"
-#include "kernels/fused_parts.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/optimizer.h"

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/fused_parts.h"
+#include "kernels/fused_attention.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/edge.h"
 #include "runtime/layout/ring_order.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/cast.h"
-#include "kernels/fused_parts.h"
+#include "kernels/fused_attention.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/kernels/dropout_of_one.h"
 #include "tests/kernels/reference.h"
