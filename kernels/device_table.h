@@ -40,6 +40,13 @@ struct DeviceProducts {
                                   Mat<T> out);
   void (*fused_attention_backward)(Lane, const AttentionShape&, const Dropout&, Mat<const T> dout, Mat<const T> qkv,
                                    Mat<const T> out, Mat<const float> stats, Mat<T> dqkv);
+  void (*fused_part_forward)(Lane, const AttentionShape&, const FusedPlace&, const Dropout&, Mat<const T> qkv,
+                             Mat<const T> kv, Mat<float> state);
+  void (*fused_join)(Lane, Mat<const float> newer, Mat<float> older);
+  void (*fused_root)(Lane, const AttentionShape&, Mat<const float> state, Mat<float> stats, Mat<T> out);
+  void (*fused_part_backward)(Lane, const AttentionShape&, const FusedPlace&, const Dropout&, Mat<const T> dout,
+                              Mat<const T> qkv, Mat<const T> kv, Mat<const T> out, Mat<const float> stats,
+                              Mat<float> dq, Mat<float> dkv);
 };
 
 template <class T>

@@ -80,8 +80,8 @@ class ValueJudge final : public ValueSink {
   Seen judge(int rank, const runtime::Op& op, const runtime::Range& range, int number, int occurrence);
   Seen operand(int rank, const runtime::Op& op, const runtime::Range& range, const GoldenStep& step,
                const OperandKey& key);
-  Seen sample_rows(int rank, const runtime::Op& op, std::span<const std::byte> have,
-                   const GoldenStep::Operand& like) const;
+  Seen sample_rows(int rank, const runtime::Op& op, std::span<const std::byte> have, const GoldenStep::Operand& like,
+                   bool by_heads) const;
   Seen gradient(int rank, const runtime::Op& op, const runtime::Range& range, const GoldenStep& step) const;
   Seen state(int rank, const runtime::Op& op, const runtime::Range& range) const;
   Seen norm(const runtime::Range& range, const GoldenStep& step) const;

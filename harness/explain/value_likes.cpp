@@ -115,6 +115,7 @@ ValueJudge::Seen ValueJudge::judge(int rank, const Op& op, const Range& range, i
 ValueJudge::Seen ValueJudge::operand(int rank, const Op& op, const Range& range, const GoldenStep& step,
                                      const OperandKey& key) {
   if (is_of_arrivals(op, scenario_)) return {};
+  if (std::string_view(range.buffer->name).starts_with("sums over ")) return {};  // a ring's, which one rank has not
   auto found = step.operands.find(key);
   // Ways add up, in an operation of its own behind the products, what one rank computes in one.
   const bool over_ways = found == step.operands.end() && map_.ways() > 1 && key.write && key.occurrence > 0;
@@ -151,14 +152,15 @@ ValueJudge::Seen ValueJudge::operand(int rank, const Op& op, const Range& range,
   const bool kept_rows = range.buffer->tag == MemoryTag::activations || range.buffer->tag == MemoryTag::checkpoints ||
                          range.buffer->tag == MemoryTag::data;
   if (!kept_rows || (like.tag != MemoryTag::activations && like.tag != MemoryTag::data)) return {};
-  Seen seen = sample_rows(rank, op, have, like);
+  const bool by_heads = std::string_view(range.buffer->name) == "attention statistics";
+  Seen seen = sample_rows(rank, op, have, like, by_heads);
   seen.over_ways = over_ways;
   return seen;
 }
 
 // Rows of samples, one behind the other: all columns of them, or of each sample, row or micro-batch the part of a way.
 ValueJudge::Seen ValueJudge::sample_rows(int rank, const Op& op, std::span<const std::byte> have,
-                                         const GoldenStep::Operand& like) const {
+                                         const GoldenStep::Operand& like, bool by_heads) const {
   const SampleRange samples = map_.samples(rank, op.epoch, op.micro_batch);
   if (samples.size() <= 0 || samples.end > golden_.samples()) return {};
   bool as_it_is = true;  // as in most cases: then nothing has to be put together
@@ -183,9 +185,11 @@ ValueJudge::Seen ValueJudge::sample_rows(int rank, const Op& op, std::span<const
   bool own = false;  // by chunk, then sample
   if (context.ranks > 1 && have.size() * std::size_t(context.ranks) == want.size() && !all_alike(like.of_sample)) {
     const int me = rank % context.ranks;
-    own = std::string_view(op.tensor) != "attention";  // there a rank has all tokens, of its own heads
+    const bool ring = scenario_.train.layout.parallel.ring_attention;
+    own = ring || std::string_view(op.tensor) != "attention";  // there a rank has all tokens, of its own heads
+    const std::size_t heads = by_heads ? std::size_t(scenario_.train.definition.model.heads) : 1;
     if (own)
-      want = own_rows(want, context, me, std::size_t(samples.size()));
+      want = own_rows(want, context, me, std::size_t(samples.size()) * heads);
     else
       ways = std::size_t(context.ranks), way = std::size_t(me);
   }

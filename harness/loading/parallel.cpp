@@ -153,6 +153,10 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
     scenario.notes.push_back("world.context_cut has no effect without context parallelism");
     plan.context_zigzag = false;
   }
+  if (plan.ring_attention && plan.context == 1) {
+    scenario.notes.push_back("world.context_attention has no effect without context parallelism");
+    plan.ring_attention = false;
+  }
   const int sharing = ranks / plan.ranks_of_sample();  // the batch
   if (plan.expert > 1 && plan.ranks() == plan.expert && ranks > 0 && sharing % plan.expert != 0) {
     world.problem(

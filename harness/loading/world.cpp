@@ -119,10 +119,16 @@ const Keys<Scenario>& world_keys() {
        "Ranks over which the experts of a layer are divided: neighbours among the ranks that share the batch, whose "
        "number it divides. Dense parameters are on all ranks; rows of tokens go to the ranks of their experts."},
       {"context", of_parallel(&ParallelPlan::context).unless_standard(), choice({1, 2, 4, 8}), kNoBit,
-       "Context parallelism (Ulysses): ranks that share the tokens of each sample. Each has all parameters, rows of "
-       "its "
-       "own tokens and, while it attends, the rows of all tokens of its own heads. Needs model.gradient_sums "
-       "\"segments\"."},
+       "Context parallelism: ranks that share the tokens of each sample. Each has all parameters and rows of its own "
+       "tokens; context_attention says how it attends to those of others. Needs model.gradient_sums \"segments\"."},
+      {"context_attention",
+       in_words(Words<bool>{{false, "ulysses"}, {true, "ring"}}, &Scenario::train, &TrainPlan::layout,
+                &Layout::parallel, &ParallelPlan::ring_attention)
+           .unless_standard(),
+       choice({"ulysses", "ring"}), kNoBit,
+       "How a context group attends. ulysses (a2a): all-to-alls give a rank the rows of all tokens, of its own heads. "
+       "ring (p2p): blocks of keys and values go around, and a rank keeps its own queries, of all heads; needs "
+       "model.attention \"fused\" and chunks of 32, 64, 128, ... tokens."},
       {"context_cut",
        in_words(Words<bool>{{false, "contiguous"}, {true, "zigzag"}}, &Scenario::train, &TrainPlan::layout,
                 &Layout::parallel, &ParallelPlan::context_zigzag)

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/layout/gpt2_parameters.h"
+#include "runtime/layout/ring_order.h"
 #include "runtime/layout/segments.h"
 
 namespace seeksim::harness {
@@ -172,6 +173,26 @@ double layers_forward(const FormulaSizes& s) {
   return count;
 }
 
+// Elements of a row of keys and values.
+double key_columns(const runtime::ModelShape& shape) { return double(shape.K * 2 * shape.D); }
+
+// Bytes that ring attention needs on the rank that needs most: two blocks of keys and values; the nodes that wait of
+// each row's sum over keys, with its maximum and sum; those of own keys' sums over queries; and two hops' of others'.
+double ring_bytes(const FormulaSizes& s) {
+  const runtime::ModelShape shape(s.plan.definition.model);
+  const runtime::ContextCut cut = runtime::context_cut(s.plan.definition.model, s.plan.layout.parallel);
+  const double samples = double(s.plan.samples_at_once()), rows = samples * double(cut.size());
+  const double keys = key_columns(shape), of_row = double(shape.H * (shape.D + 2));
+  double most = 0;
+  for (int rank = 0; rank < cut.ranks; ++rank) {
+    const runtime::RingOrder order(cut, rank);
+    const double sent = 2.0 * order.pairs_at_most() * samples * double(cut.chunk_size()) * keys;
+    const double floats = rows * (order.query_slots() * of_row + order.key_slots() * keys) + std::max(sent, 1.0);
+    most = std::max(most, kFloat * floats);
+  }
+  return 2 * s.C * rows * keys + most;
+}
+
 // Ranges of gradients that are summed at once, at most.
 double ranges(const FormulaSizes& s) { return double(s.parameters.trainable().size()) + 1; }
 
@@ -182,6 +203,7 @@ double rows_by_heads(const FormulaSizes& s) {
   if (context == 1) return 0;
   const runtime::ModelShape shape(s.plan.definition.model);
   const double tokens = double(s.plan.samples_at_once()) * s.plan.definition.model.context;
+  if (s.plan.layout.parallel.ring_attention) return ring_bytes(s) + kFloat * tokens;
   return s.C * tokens / context * double(shape.C + shape.Q) + kFloat * tokens;
 }
 
@@ -197,9 +219,20 @@ std::vector<BudgetLine> context_traffic(const FormulaSizes& s, std::int64_t step
   const double chunks = s.plan.layout.parallel.context_zigzag ? 2 : 1, elements = s.P + s.H;
   const double scattered = double(steps) * chunks * most.samples, gathered = double(steps) * most.blocks;
   const bool at_most = !most.alike;
+  const double block = tokens * key_columns(shape) * others, forward = layers_forward(s) + m.layers;
+  const double evaluated_blocks =
+      double(s.plan.definition.evaluation.count(steps)) * held_out_of_group(s) * block * s.C * m.layers;
+  const double hops = double(steps) * most.samples * block * (s.C * forward + kFloat * m.layers) + evaluated_blocks;
+  const BudgetLine attending =
+      s.plan.layout.parallel.ring_attention
+          ? BudgetLine{"ring_hop", hops, 0, at_most,
+                       "c-1 times the keys and values of own tokens: a layer forward, recomputed, and backward; and in "
+                       "fp32 their gradients"}
+          : BudgetLine{
+                "all_to_all", trained + evaluated * m.layers, 0, at_most,
+                "rows of own tokens (c-1)/c, of qkv and of attention: a layer forward, recomputed, and backward"};
   return {
-      {"all_to_all", trained + evaluated * m.layers, 0, at_most,
-       "rows of own tokens (c-1)/c, of qkv and of attention: a layer forward, recomputed, and backward"},
+      attending,
       {"reduce_scatter", scattered * elements * others / c * kFloat, scattered * ranges(s) * kFloat, at_most,
        "4(P + H)(c-1)/c for each chunk of each sample"},
       {"group_gather", gathered * elements * others / c * kFloat, gathered * ranges(s) * others * kFloat, at_most,
@@ -212,8 +245,15 @@ std::vector<BudgetLine> context_calls(const FormulaSizes& s, std::int64_t steps)
   if (context == 1) return {};
   const double ranks = double(s.groups.ranks) * context, passes = double(steps) * ranks * most_of(s).micro_batches;
   const double layers = s.plan.definition.model.layers;
-  return {{"all_to_all", passes * 2 * (layers_forward(s) + layers) + evaluated_passes(s, steps) * ranks * 2 * layers, 0,
-           true, "two a layer, rank and micro-batch forward, recomputed and backward; in an evaluation forward only"},
+  const double hops = context - 1, evaluated = evaluated_passes(s, steps) * ranks * layers;
+  const BudgetLine attending =
+      s.plan.layout.parallel.ring_attention
+          ? BudgetLine{"ring_hop", hops * (passes * (layers_forward(s) + 2 * layers) + evaluated), 0, true,
+                       "c-1 a layer, rank and micro-batch forward and recomputed, twice that backward"}
+          : BudgetLine{"all_to_all", passes * 2 * (layers_forward(s) + layers) + 2 * evaluated, 0, true,
+                       "two a layer, rank and micro-batch forward, recomputed and backward; in an evaluation forward "
+                       "only"};
+  return {attending,
           {"reduce_scatter", passes * ranges(s), 0, true, "one a rank, micro-batch and parameter"},
           {"group_gather", passes * ranges(s), 0, true, "one a rank, micro-batch and parameter"}};
 }

@@ -115,8 +115,9 @@ double activation_bytes(const FormulaSizes& s) {
   const double probabilities = R * m.heads * (m.fused_attention ? kFloat * 2 : s.C * T);
   // What arrives from a group, whose it is, and where what was sent came from.
   const double arrivals = s.E > 1 ? rows * (s.C * C + 2 * kFloat) : 0;
-  // Fused attention in a context group: what comes out of the heads is kept as rows of heads too.
-  const double by_heads = m.fused_attention && s.plan.layout.parallel.context > 1 ? s.C * R * C : 0;
+  // Fused attention in a context group, by heads: what comes out of the heads is kept as rows of heads too.
+  const runtime::ParallelPlan& parallel = s.plan.layout.parallel;
+  const double by_heads = m.fused_attention && parallel.context > 1 && !parallel.ring_attention ? s.C * R * C : 0;
   const double layer =
       s.C * (R * (4 * C + Q) + rows * inside) + by_heads + probabilities + kFloat * 2 * a_norm * R + routes + arrivals;
   const double end =

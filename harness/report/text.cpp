@@ -258,8 +258,9 @@ std::string layout_line(const Scenario& scenario) {
   if (layout.parallel.expert > 1)
     axes = fmt::format("; {} data, experts over {} of them", ways, layout.parallel.expert);
   if (layout.parallel.context > 1)
-    axes = fmt::format("; {} data x {} pipeline x {} context{}", ways, layout.parallel.pipeline,
-                       layout.parallel.context, layout.parallel.context_zigzag ? " (zigzag)" : "");
+    axes =
+        fmt::format("; {} data x {} pipeline x {} context{}{}", ways, layout.parallel.pipeline, layout.parallel.context,
+                    layout.parallel.ring_attention ? ", ring" : "", layout.parallel.context_zigzag ? " (zigzag)" : "");
   if (layout.parallel.shard_group > 0) axes += fmt::format("; shards in groups of {}", layout.parallel.shard_group);
   if (layout.zero.stage == 3 && layout.zero.hpz_partition > 1)
     axes += fmt::format("; secondary shards in groups of {}", layout.zero.hpz_partition);

@@ -209,6 +209,17 @@ void draw_divided_experts(Json& s) {
   s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 3));
 }
 
+// Keys and values go around instead: chunks of one or two blocks of keys, and key heads that the ranks need not divide.
+void draw_ring(Json& s) {
+  const int group = s["world"]["context"], chunks = s["world"].contains("context_cut") ? 2 * group : group;
+  s["world"]["context_attention"] = "ring";
+  s["model"]["attention"] = "fused";
+  s["model"]["context"] = 32 * chunks * (chunks <= 4 && one_in(3) ? 2 : 1);
+  const int keys = between(1, 2), queries = s["model"].contains("family") ? between(1, 3) : 1;
+  s["model"]["heads"] = keys * queries, s["model"]["width"] = keys * queries * 2 * between(1, 4);
+  if (s["model"].contains("family")) s["model"]["kv_heads"] = keys;
+}
+
 // Groups that share the tokens of each sample, in either cut, and (each fourth time) a rank of one that dies.
 void draw_context(Json& s, const std::string& precision) {
   const int group = any_of<int>({2, 2, 4, 8}), replicas = between(1, group == 8 ? 2 : 3), keys = group * between(1, 2);
@@ -228,6 +239,7 @@ void draw_context(Json& s, const std::string& precision) {
   s["data"] = {{"synthetic", true}};
   s["world"] = {{"nodes", 1}, {"replicas", replicas}, {"context", group}, {"network", "ib"}};
   if (group < 8 && one_in(2)) s["world"]["context_cut"] = "zigzag";
+  if (one_in(3)) draw_ring(s);
   if (!one_in(4)) return;
   s["recovery"] = {{"watchdog_s", 60}};
   s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", 1}};

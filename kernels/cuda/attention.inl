@@ -26,6 +26,9 @@ struct HeadsAtWork {
   SEEKSIM_BODY const T* queries(Index h) const { return group_of(h) + head(h) % s.group * s.head_dim; }
   SEEKSIM_BODY const T* keys(Index h) const { return group_of(h) + s.group * s.head_dim; }
   SEEKSIM_BODY const T* values(Index h) const { return keys(h) + s.head_dim; }
+  SEEKSIM_BODY Index key_stride() const { return qkv.stride; }
+  // Whether the keys stand before all queries (fused_parts.inl); else the mask is causal.
+  static constexpr bool kBefore = false;
   // For a (B*T, H*D) tensor.
   template <class U>
   SEEKSIM_BODY U* columns_of(Mat<U> m, Index h) const {
@@ -37,10 +40,10 @@ using SumsOf = typename Block::template Local<Accumulators<SmallTile>>;
 
 // out (h, i, j) = a_i b_j over head_dim, for j <= i and, in tiles on the diagonal, some more. kBackward: dout and
 // values, else queries and keys. One block a tile: x the tile of columns, y the tile of rows of a head.
-template <bool kBackward, class T>
+template <bool kBackward, class T, class Heads = HeadsAtWork<T>>
 struct AttentionScores {
   static constexpr int kThreads = SmallTile::kThreads;
-  HeadsAtWork<T> heads;
+  Heads heads;
   Mat<const T> dout;
   Index count;  // of heads
   float* out;
@@ -51,10 +54,10 @@ struct AttentionScores {
     const Index tiles = blocks_for(s.tokens, SmallTile::kBM);
     for (Index at = block.y(); at < count * tiles; at += block.blocks_y()) {
       const Index h = at / tiles, row = at % tiles * SmallTile::kBM, column = block.x() * SmallTile::kBN;
-      if (column > row + SmallTile::kBM - 1) continue;
+      if (!Heads::kBefore && column > row + SmallTile::kBM - 1) continue;
       const Operand<T> a = kBackward ? Operand<T>{heads.columns_of(dout, h), dout.stride, 1}
                                      : Operand<T>{heads.queries(h), heads.qkv.stride, 1};
-      const Operand<T> b{kBackward ? heads.values(h) : heads.keys(h), heads.qkv.stride, 1};
+      const Operand<T> b{kBackward ? heads.values(h) : heads.keys(h), heads.key_stride(), 1};
       SumsOf<Block> sums;
       TileProduct<Block, SmallTile, Mask::none, Operand<T>, Operand<T>> tile{
           block, block.template shared<float, SmallTile::kSharedFloats>(), row, column, s.tokens, s.tokens, sums, {}};
@@ -75,6 +78,11 @@ SEEKSIM_HD float dropped_entry(const Dropout& drop, const AttentionShape& s, Ind
   if (!drop.on()) return p;
   const Index e = ((s.first_head + head) * s.tokens + i) * s.tokens + j;
   return dropped_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), e, p);
+}
+
+template <class T>
+SEEKSIM_HD float dropped_of(const Dropout& drop, const HeadsAtWork<T>& heads, Index h, Index i, Index j, float p) {
+  return dropped_entry(drop, heads.s, heads.sample(h), heads.head(h), i, j, p);
 }
 
 // Row i of a head, one warp each: scores become the factors of v, and the probabilities are kept.

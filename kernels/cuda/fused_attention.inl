@@ -25,10 +25,11 @@ SEEKSIM_BODY Index joins_before(Index leaf) {
 
 // Row i of a head, one warp each, one key of a block each thread. factors (rows, blocks, 2): of each join, in the order
 // of the counter, what the older and the newer operand are multiplied by.
-template <class T>
+// kPart: what is left of a row are its maximum and sum, behind head_dim columns of a state (fused_attention.h).
+template <class T, class Heads = HeadsAtWork<T>, bool kPart = false>
 struct FusedSoftmax {
   static constexpr int kThreads = kRowThreads;
-  HeadsAtWork<T> heads;
+  Heads heads;
   Dropout drop;
   Index count;
   float *scores, *factors;
@@ -63,9 +64,11 @@ struct FusedSoftmax {
     const auto number = [&](int t) { return block.x() * kRowsABlock + t / kWarp; };
     block.threads([&](int t) SEEKSIM_PHASE { row(t).top = 0, row(t).joins = 0; });
     for (Index b = 0; b < blocks; ++b) {
-      const auto takes_part = [&](int t) { return number(t) < rows && b * kFusedBlock <= number(t) % s.tokens; };
+      const auto takes_part = [&](int t) {
+        return number(t) < rows && (Heads::kBefore || b * kFusedBlock <= number(t) % s.tokens);
+      };
       const auto key = [&](int t) { return b * kFusedBlock + thread_of_warp(t); };
-      const auto seen = [&](int t) { return takes_part(t) && key(t) <= number(t) % s.tokens; };
+      const auto seen = [&](int t) { return takes_part(t) && (Heads::kBefore || key(t) <= number(t) % s.tokens); };
       block.threads([&](int t) SEEKSIM_PHASE {
         max(t) = seen(t) ? V::mul(scores[number(t) * s.tokens + key(t)], scale) : V::from_bits(0xff800000U);
         sum(t) = max(t);
@@ -76,7 +79,7 @@ struct FusedSoftmax {
         sum(t) = e;
         if (!seen(t)) return;
         const Index r = number(t), i = r % s.tokens, h = r / s.tokens;
-        scores[r * s.tokens + key(t)] = dropped_entry(drop, s, heads.sample(h), heads.head(h), i, key(t), e);
+        scores[r * s.tokens + key(t)] = dropped_of(drop, heads, h, i, key(t), e);
       });
       block.fold_warps(sum);
       block.threads([&](int t) SEEKSIM_PHASE {
@@ -91,16 +94,19 @@ struct FusedSoftmax {
       if (thread_of_warp(t) != 0 || number(t) >= rows) return;
       while (row(t).top > 1) join(row(t), factors + number(t) * blocks * 2);
       float* const to = stats.row(heads.first_key_head * s.group * s.tokens + number(t));
-      to[0] = row(t).max[0], to[1] = V::div(1.0F, row(t).sum[0]);
+      if constexpr (kPart)
+        to[s.head_dim] = row(t).max[0], to[s.head_dim + 1] = row(t).sum[0];
+      else
+        to[0] = row(t).max[0], to[1] = V::div(1.0F, row(t).sum[0]);
     });
   }
 };
 
 // Scores become probabilities after dropout, and dP becomes dS, in place: a row a warp.
-template <class T>
+template <class T, class Heads = HeadsAtWork<T>>
 struct FusedSoftmaxBackward {
   static constexpr int kThreads = kRowThreads;
-  HeadsAtWork<T> heads;
+  Heads heads;
   Dropout drop;
   Index count;
   float *scores, *grads;
@@ -120,21 +126,21 @@ struct FusedSoftmaxBackward {
       if (r >= rows) return;
       const T* const go = heads.columns_of(dout, h) + i * dout.stride;
       const T* const o = heads.columns_of(out, h) + i * out.stride;
-      delta(t) = four_lanes(thread_of_warp(t), s.head_dim, [=](float sum, Index c) {
-        return V::fma(as_float(go[c]), as_float(o[c]), sum);
-      });
+      delta(t) = four_lanes(thread_of_warp(t), s.head_dim,
+                            [=](float sum, Index c) { return V::fma(as_float(go[c]), as_float(o[c]), sum); });
     });
     block.fold_warps(delta);
     block.threads([&](int t) SEEKSIM_PHASE {
       const Index r = number(t), i = r % s.tokens, h = r / s.tokens;
       if (r >= rows) return;
       const float* const row = stats.row(heads.first_key_head * s.group * s.tokens + r);
-      for (Index j = thread_of_warp(t); j <= i; j += kWarp) {
+      const Index keys = Heads::kBefore ? s.tokens : i + 1;
+      for (Index j = thread_of_warp(t); j < keys; j += kWarp) {
         float *const p = scores + r * s.tokens + j, *const dp = grads + r * s.tokens + j;
         const float probability = V::mul(math::exp<V>(V::sub(V::mul(*p, scale), row[0])), row[1]);
-        const float d = dropped_entry(drop, s, heads.sample(h), heads.head(h), i, j, *dp);
+        const float d = dropped_of(drop, heads, h, i, j, *dp);
         *dp = V::mul(V::mul(probability, V::sub(d, delta(t))), scale);
-        *p = dropped_entry(drop, s, heads.sample(h), heads.head(h), i, j, probability);
+        *p = dropped_of(drop, heads, h, i, j, probability);
       }
     });
   }
@@ -161,15 +167,17 @@ SEEKSIM_BODY void join_operands(Accumulators<SmallTile>& sum, FusedWaiting& wait
   }
 }
 
-// out, or dq, of attention.inl's AttentionOverKeys, each block of keys a leaf.
-template <bool kBackward, class T>
+// out, or dq, of attention.inl's AttentionOverKeys, each block of keys a leaf. kPart: the sums as they are, of the
+// state's rows, or (B*T, H*D) of dq.
+template <bool kBackward, class T, class Heads = HeadsAtWork<T>, bool kPart = false>
 struct FusedOverKeys {
   static constexpr int kThreads = SmallTile::kThreads;
-  HeadsAtWork<T> heads;
+  using To = std::conditional_t<kPart, float, T>;
+  Heads heads;
   Index count;
   const float *weights, *factors;
   Mat<const float> stats;
-  Mat<T> to;
+  Mat<To> to;
 
   // A thread's four rows lie in one block of queries. Rows that do not exist take the last one's factors.
   struct Rows {
@@ -182,20 +190,21 @@ struct FusedOverKeys {
     const Index tiles = blocks_for(s.tokens, SmallTile::kBM), all = blocks_for(s.tokens, kFusedBlock);
     for (Index at = block.y(); at < count * tiles; at += block.blocks_y()) {
       const Index h = at / tiles, row = at % tiles * SmallTile::kBM, column = block.x() * SmallTile::kBN;
-      const Index end = least(s.tokens, row + SmallTile::kBM), blocks = blocks_for(end, kFusedBlock);
+      const Index end = Heads::kBefore ? s.tokens : least(s.tokens, row + SmallTile::kBM);
+      const Index blocks = blocks_for(end, kFusedBlock);
       const Operand<float> a{weights + h * s.tokens * s.tokens, s.tokens, 1};
-      const Operand<T> b{kBackward ? heads.keys(h) : heads.values(h), 1, heads.qkv.stride};
+      const Operand<T> b{kBackward ? heads.keys(h) : heads.values(h), 1, heads.key_stride()};
       SumsOf<Block> sums;
       typename Block::template Local<FusedWaiting> waiting;
-      TileProduct<Block, SmallTile, Mask::up_to_row, Operand<float>, Operand<T>> tile{
+      constexpr Mask kMask = Heads::kBefore ? Mask::none : Mask::up_to_row;
+      TileProduct<Block, SmallTile, kMask, Operand<float>, Operand<T>> tile{
           block, block.template shared<float, SmallTile::kSharedFloats>(), row, column, s.tokens, s.head_dim, sums, {}};
       const auto rows_of = [&](int t) {
         Rows rows;
         const Index first = row + tile.first_row(t);
         for (int i = 0; i < SmallTile::kTM; ++i)
-          rows.factors[i] =
-              kBackward ? nullptr : factors + (h * s.tokens + least(first + i, s.tokens - 1)) * all * 2;
-        rows.leaves = least(first / kFusedBlock + 1, blocks);
+          rows.factors[i] = kBackward ? nullptr : factors + (h * s.tokens + least(first + i, s.tokens - 1)) * all * 2;
+        rows.leaves = Heads::kBefore ? blocks : least(first / kFusedBlock + 1, blocks);
         return rows;
       };
       block.threads([&](int t) SEEKSIM_PHASE { waiting(t).top = 0; });
@@ -208,8 +217,7 @@ struct FusedOverKeys {
           FusedWaiting& own = waiting(t);
           const int joins = additions(leaf, own.top);
           const Index before = joins_before(leaf);
-          for (int n = 0; n < joins; ++n)
-            join_operands(sums(t), own, kBackward ? nullptr : rows.factors, before + n);
+          for (int n = 0; n < joins; ++n) join_operands(sums(t), own, kBackward ? nullptr : rows.factors, before + n);
           own.slots[own.top++] = sums(t);
         });
       }
@@ -220,29 +228,30 @@ struct FusedOverKeys {
         for (Index join = joins_before(rows.leaves); own.top > 0; ++join)
           join_operands(sums(t), own, kBackward ? nullptr : rows.factors, join);
       });
-      T* const begin = kBackward ? to.row(heads.sample(h) * s.tokens) +
-                                       (heads.queries(h) - heads.qkv.row(heads.sample(h) * s.tokens))
-                                 : heads.columns_of(to, h);
+      const Index first_row = (heads.first_key_head * s.group + h) * s.tokens;
+      To* const begin = kPart && !kBackward   ? to.row(first_row)
+                        : kPart || !kBackward ? heads.columns_of(to, h)
+                                              : to.row(heads.sample(h) * s.tokens) +
+                                                    (heads.queries(h) - heads.qkv.row(heads.sample(h) * s.tokens));
       tile.store([&](Index i, Index c, float sum) {
-        if constexpr (!kBackward) {
-          const Index r = (heads.first_key_head * s.group + h) * s.tokens + i;
-          sum = FloatOps::mul(sum, stats(r, 1));
-        }
-        begin[i * to.stride + c] = from_float<T>(sum);
+        if constexpr (!kBackward && !kPart) sum = FloatOps::mul(sum, stats(first_row + i, 1));
+        begin[i * to.stride + c] = from_float<To>(sum);
       });
     }
   }
 };
 
 // dk_j, or dv_j, of attention.inl's AttentionOverQueries: each block of queries, with all heads of the group, a leaf.
-template <bool kValues, class T>
+// kPart: the sums as they are, into rows of [dk | dv] of each key head.
+template <bool kValues, class T, class Heads = HeadsAtWork<T>, bool kPart = false>
 struct FusedOverQueries {
   static constexpr int kThreads = SmallTile::kThreads;
-  HeadsAtWork<T> heads;
+  using To = std::conditional_t<kPart, float, T>;
+  Heads heads;
   Index count;           // of key heads
   const float* weights;  // dS, or the factors of v
   Mat<const T> dout;
-  Mat<T> dqkv;
+  Mat<To> to;
 
   template <class Block>
   SEEKSIM_BODY void operator()(Block& block) const {
@@ -252,10 +261,11 @@ struct FusedOverQueries {
       const Index key_head = at / tiles, row = at % tiles * SmallTile::kBM, column = block.x() * SmallTile::kBN;
       SumsOf<Block> sums;
       typename Block::template Local<FusedWaiting> waiting;
-      TileProduct<Block, SmallTile, Mask::from_row, Operand<float>, Operand<T>> tile{
+      constexpr Mask kMask = Heads::kBefore ? Mask::none : Mask::from_row;
+      TileProduct<Block, SmallTile, kMask, Operand<float>, Operand<T>> tile{
           block, block.template shared<float, SmallTile::kSharedFloats>(), row, column, s.tokens, s.head_dim, sums, {}};
       block.threads([&](int t) SEEKSIM_PHASE { waiting(t).top = 0; });
-      for (Index leaf = row / kFusedBlock; leaf < blocks; ++leaf) {
+      for (Index leaf = Heads::kBefore ? 0 : row / kFusedBlock; leaf < blocks; ++leaf) {
         tile.clear();
         for (Index g = 0; g < s.group; ++g) {
           const Index h = key_head * s.group + g;
@@ -265,7 +275,7 @@ struct FusedOverQueries {
           tile.run(a, b, leaf * kFusedBlock, least(s.tokens, (leaf + 1) * kFusedBlock));
         }
         block.threads([&](int t) SEEKSIM_PHASE {
-          if (leaf < (row + tile.first_row(t)) / kFusedBlock) return;
+          if (!Heads::kBefore && leaf < (row + tile.first_row(t)) / kFusedBlock) return;
           FusedWaiting& own = waiting(t);
           const int joins = additions(leaf, own.top);
           for (int n = 0; n < joins; ++n) join_operands(sums(t), own, nullptr, 0);
@@ -279,9 +289,12 @@ struct FusedOverQueries {
         while (own.top > 0) join_operands(sums(t), own, nullptr, 0);
       });
       const Index h = key_head * s.group, sample = heads.sample(h);
-      const T* const from = kValues ? heads.values(h) : heads.keys(h);
-      T* const begin = dqkv.row(sample * s.tokens) + (from - heads.qkv.row(sample * s.tokens));
-      tile.store([&](Index j, Index c, float sum) { begin[j * dqkv.stride + c] = from_float<T>(sum); });
+      To* begin = to.row(sample * s.tokens);
+      if constexpr (kPart)
+        begin += (heads.head(h) / s.group * 2 + (kValues ? 1 : 0)) * s.head_dim;
+      else
+        begin += (kValues ? heads.values(h) : heads.keys(h)) - heads.qkv.row(sample * s.tokens);
+      tile.store([&](Index j, Index c, float sum) { begin[j * to.stride + c] = from_float<To>(sum); });
     }
   }
 };

@@ -6,6 +6,8 @@
 
 #include "kernels/cuda/fused_attention.inl"
 
+#include "kernels/cuda/fused_parts.inl"
+
 // ---- the table (device_table.h) ----
 
 template <class Launch, class T>
@@ -36,7 +38,33 @@ struct Products {
     Launch launch(lane);
     fused_attention_backward(launch, s, drop, dout, qkv, out, stats, dqkv);
   }
+  static void part_forward(Lane lane, const AttentionShape& s, const FusedPlace& place, const Dropout& drop,
+                           Mat<const T> qkv, Mat<const T> kv, Mat<float> state) {
+    Launch launch(lane);
+    if (place.before)
+      fused_part_forward<true>(launch, s, place, drop, qkv, kv, state);
+    else
+      fused_part_forward<false>(launch, s, place, drop, qkv, kv, state);
+  }
+  static void join(Lane lane, Mat<const float> newer, Mat<float> older) {
+    Launch launch(lane);
+    by_warps(launch, older.rows, FusedJoin{newer, older});
+  }
+  static void root(Lane lane, const AttentionShape& s, Mat<const float> state, Mat<float> stats, Mat<T> out) {
+    Launch launch(lane);
+    each(launch, state.rows, s.head_dim, FusedRoot<T>{s, state, stats, out});
+  }
+  static void part_backward(Lane lane, const AttentionShape& s, const FusedPlace& place, const Dropout& drop,
+                            Mat<const T> dout, Mat<const T> qkv, Mat<const T> kv, Mat<const T> out,
+                            Mat<const float> stats, Mat<float> dq, Mat<float> dkv) {
+    Launch launch(lane);
+    if (place.before)
+      fused_part_backward<true>(launch, s, place, drop, dout, qkv, kv, out, stats, dq, dkv);
+    else
+      fused_part_backward<false>(launch, s, place, drop, dout, qkv, kv, out, stats, dq, dkv);
+  }
   static DeviceProducts<T> table() {
-    return {product<T>, product<float>, forward, backward, fused_forward, fused_backward};
+    return {product<T>,     product<float>, forward, backward, fused_forward,
+            fused_backward, part_forward,   join,    root,     part_backward};
   }
 };

@@ -17,16 +17,16 @@ constexpr Index fused_blocks(Index tokens) { return (tokens + kFusedBlock - 1) /
 // Working memory of one key head and of its query heads. T': tokens rounded up to whole vectors; D' likewise.
 template <class T>
 struct FusedScratch {
-  Index t, d;            // T', D'
-  float* keys;           // (D, T')  transposed
-  float* rows;           // (T, D')  values; backward: keys
-  float* scores;         // (32, T') scores of a tile; backward: probabilities of a block of queries
-  float *sums, *stats;   // (slots, kTallRows, D'), (slots, 2, kTallRows)  the counter of a tile of rows
+  Index t, d;           // T', D'
+  float* keys;          // (D, T')  transposed
+  float* rows;          // (T, D')  values; backward: keys
+  float* scores;        // (32, T') scores of a tile; backward: probabilities of a block of queries
+  float *sums, *stats;  // (slots, kTallRows, D'), (slots, 2, kTallRows)  the counter of a tile of rows
   // Backward only:
-  float* values;            // (D, T')  transposed
-  float* grads;             // (32, T') dS of a block of queries
+  float* values;             // (D, T')  transposed
+  float* grads;              // (32, T') dS of a block of queries
   float *queries, *outputs;  // (32, D') of that block
-  float* leaves;            // (slots, 2, T, D')  the counter of dK and dV
+  float* leaves;             // (slots, 2, T, D')  the counter of dK and dV
   // 16 bits only, as floats:
   float *qkv, *out, *dqkv;  // (T, (G + 2) D), (T, G D) dout; forward: (T, D) out, (T, (G + 2) D)
 
@@ -112,29 +112,52 @@ SEEKSIM_FN void block_product(int rows, Index i, Index begin, Index block, const
   chains<Triangle::end>(rows, i - begin + 1, weights + key, ld, 1, from, d, to, to_ld);
 }
 
-// Rows i .. i + rows of a query head; out and stats are those of row i.
+// Which of a stretch of keys the rows of a stretch of queries see, by numbers within the stretches.
+struct FusedSight {
+  FusedPlace at;
+  Index tokens;  // of a stretch
+
+  Index keys(Index row) const { return at.before ? tokens : row + 1; }
+  // Keys of whole blocks that all rows of the block of queries see, and blocks in all.
+  Index whole(Index row) const { return at.before ? tokens : row / kFusedBlock * kFusedBlock; }
+  Index blocks(Index row) const { return at.before ? tokens / kFusedBlock : row / kFusedBlock + 1; }
+  // The number of a probability for dropout.
+  Index element(Index head, Index row, Index key) const {
+    return (head * at.tokens + at.query + row) * at.tokens + at.key + key;
+  }
+};
+
+// Rows i .. i + rows of a query head: the joined blocks are in slot 0 of the counter.
 template <class T>
-SEEKSIM_FN void fused_tile_forward(AttentionShape s, const Dropout& drop, const FusedScratch<T>& work,
-                                   std::uint32_t sample, Index head, Index i, int rows, Rows q, Rows values, float* out,
-                                   Index out_ld, Mat<float> stats) {
-  const Index begin = i / kFusedBlock * kFusedBlock, blocks = begin / kFusedBlock + 1;
+SEEKSIM_FN void fused_tile_sums(AttentionShape s, const FusedSight& sight, const Dropout& drop,
+                                const FusedScratch<T>& work, std::uint32_t sample, Index head, Index i, int rows,
+                                Rows q, Rows values) {
+  const Index begin = sight.whole(i), blocks = sight.blocks(i);
   const float scale = attention_scale(s.head_dim);
-  chains<Triangle::none>(rows, s.head_dim, q.data + i * q.ld, q.ld, 1, Rows{work.keys, work.t}, i + rows, work.scores,
-                         work.t);
+  chains<Triangle::none>(rows, s.head_dim, q.data + i * q.ld, q.ld, 1, Rows{work.keys, work.t},
+                         sight.keys(i + rows - 1), work.scores, work.t);
   Index top = 0;
   for (Index b = 0; b < blocks; ++b) {
     const Index key = b * kFusedBlock;
     for (int r = 0; r < rows; ++r) {
-      const Index n = min_of(kFusedBlock, i + r + 1 - key);
+      const Index n = min_of(kFusedBlock, sight.keys(i + r) - key);
       float* const row = work.scores + r * work.t + key;
       block_softmax(row, n, scale, work.max_of(top)[r], work.total_of(top)[r]);
-      if (drop.on()) drop_out(drop, sample, (head * s.tokens + i + r) * s.tokens + key, row, row, n);
+      if (drop.on()) drop_out(drop, sample, sight.element(head, i + r, key), row, row, n);
     }
     block_product(rows, i, begin, b, work.scores, work.t, values, s.head_dim, work.sum(top), work.d);
     for (Index left = additions(b, top); left > 0; --left) join_blocks(work, rows, --top);
     ++top;
   }
   for (--top; top > 0;) join_blocks(work, rows, --top);
+}
+
+// The same of a whole sample; out and stats are those of row i.
+template <class T>
+SEEKSIM_FN void fused_tile_forward(AttentionShape s, const Dropout& drop, const FusedScratch<T>& work,
+                                   std::uint32_t sample, Index head, Index i, int rows, Rows q, Rows values, float* out,
+                                   Index out_ld, Mat<float> stats) {
+  fused_tile_sums(s, FusedSight{{s.tokens, 0, 0, false}, s.tokens}, drop, work, sample, head, i, rows, q, values);
   for (int r = 0; r < rows; ++r) {
     const float inverse = FloatOps::div(1.0F, work.total_of(0)[r]);
     stats.row(r)[0] = work.max_of(0)[r], stats.row(r)[1] = inverse;
@@ -196,21 +219,20 @@ struct FusedHead {
 
 // Rows i .. i + rows: probabilities after dropout and dS into the block's bands, and dQ.
 template <class T>
-SEEKSIM_FN void fused_tile_backward(AttentionShape s, const Dropout& drop, const FusedScratch<T>& work,
-                                    const FusedHead<T>& head, Index i, int rows) {
-  const Index begin = i / kFusedBlock * kFusedBlock, d = s.head_dim;
-  float *const p = work.scores + (i - begin) * work.t, *const ds = work.grads + (i - begin) * work.t;
+SEEKSIM_FN void fused_tile_backward(AttentionShape s, const FusedSight& sight, const Dropout& drop,
+                                    const FusedScratch<T>& work, const FusedHead<T>& head, Index i, int rows) {
+  const Index begin = sight.whole(i), band = i % kFusedBlock, d = s.head_dim, keys = sight.keys(i + rows - 1);
+  float *const p = work.scores + band * work.t, *const ds = work.grads + band * work.t;
   const Vf scale = splat(attention_scale(d));
-  chains<Triangle::none>(rows, d, head.q.data + i * head.q.ld, head.q.ld, 1, Rows{work.keys, work.t}, i + rows, p,
-                         work.t);
-  chains<Triangle::none>(rows, d, head.go.data + i * head.go.ld, head.go.ld, 1, Rows{work.values, work.t}, i + rows, ds,
+  chains<Triangle::none>(rows, d, head.q.data + i * head.q.ld, head.q.ld, 1, Rows{work.keys, work.t}, keys, p, work.t);
+  chains<Triangle::none>(rows, d, head.go.data + i * head.go.ld, head.go.ld, 1, Rows{work.values, work.t}, keys, ds,
                          work.t);
   for (int r = 0; r < rows; ++r) {
     float *const pr = p + r * work.t, *const dr = ds + r * work.t;
-    const Index n = i + r + 1, element = (head.number * s.tokens + i + r) * s.tokens;
+    const Index n = sight.keys(i + r), element = sight.element(head.number, i + r, 0);
     if (drop.on()) drop_out(drop, head.sample, element, dr, dr, n);
     const Vf max = splat(head.stats.row(i + r)[0]), inverse = splat(head.stats.row(i + r)[1]);
-    const float *const go = head.go.data + (i + r) * head.go.ld;
+    const float* const go = head.go.data + (i + r) * head.go.ld;
     const T* const out = head.out.row(i + r);
     const Vf delta = splat(lane_sum(d, [=](Vf sum, Index c, auto lanes) SEEKSIM_LAMBDA {
       return SimdOps::fma(load_lanes(go + c, lanes), load_lanes(out + c, lanes), sum);
@@ -225,7 +247,7 @@ SEEKSIM_FN void fused_tile_backward(AttentionShape s, const Dropout& drop, const
     if (drop.on()) drop_out(drop, head.sample, element, pr, pr, n);
   }
   Index top = 0;
-  for (Index b = 0; b <= begin / kFusedBlock; ++b) {
+  for (Index b = 0; b < sight.blocks(i); ++b) {
     block_product(rows, i, begin, b, ds, work.t, head.keys, d, work.sum(top), work.d);
     for (Index left = additions(b, top); left > 0; --left, --top)
       add_rows(work.sum(top - 1), work.sum(top), rows * work.d);
@@ -239,15 +261,16 @@ SEEKSIM_FN void fused_tile_backward(AttentionShape s, const Dropout& drop, const
   }
 }
 
-// leaf (end, D') = chain over the queries begin .. end of weights (query, key) * b (query, :), which goes on from what
-// the leaf holds where `on`. weights: the block's band; b begins at query `begin`.
-SEEKSIM_FN void leaf_chains(bool on, Index begin, Index end, const float* weights, Index ld, Rows b, Index d,
-                            float* leaf, Index leaf_ld) {
+// leaf (end, D') = chain over `count` queries of weights (query, key) * b (query, :), which goes on from what the leaf
+// holds where `on`. All of them see the keys before `begin`; of those from there on, key begin + n is seen by all but
+// the first n. weights: the block's band; b begins at its first query.
+SEEKSIM_FN void leaf_chains(bool on, Index count, Index begin, Index end, const float* weights, Index ld, Rows b,
+                            Index d, float* leaf, Index leaf_ld) {
   by_tiles(0, end, [&](Index j, int rows) SEEKSIM_LAMBDA {
     float* const to = leaf + j * leaf_ld;
     if (j < begin) {
       const auto chain = on ? chains<Triangle::on> : chains<Triangle::none>;
-      chain(rows, end - begin, weights + j, 1, ld, b, d, to, leaf_ld);
+      chain(rows, count, weights + j, 1, ld, b, d, to, leaf_ld);
     } else {
       const auto chain = on ? chains<Triangle::start_on> : chains<Triangle::start>;
       chain(rows, end - j - rows, weights + (j - begin) * ld + j, 1, ld, Rows{b.data + (j - begin) * b.ld, b.ld}, d, to,
@@ -289,14 +312,16 @@ struct LeafCounter {
 
 // One block of queries of a head: dQ, and its part of a leaf of dK and dV.
 template <class T>
-SEEKSIM_FN void fused_block_backward(AttentionShape s, const Dropout& drop, const FusedScratch<T>& work,
-                                     const FusedHead<T>& head, bool first, Index begin, Index end, Index slot) {
-  const Index d = s.head_dim;
-  by_tiles(begin, end, [&](Index i, int rows) SEEKSIM_LAMBDA { fused_tile_backward(s, drop, work, head, i, rows); });
+SEEKSIM_FN void fused_block_backward(AttentionShape s, const FusedSight& sight, const Dropout& drop,
+                                     const FusedScratch<T>& work, const FusedHead<T>& head, bool first, Index begin,
+                                     Index end, Index slot) {
+  const Index d = s.head_dim, whole = sight.whole(begin), keys = sight.keys(end - 1);
+  by_tiles(begin, end,
+           [&](Index i, int rows) SEEKSIM_LAMBDA { fused_tile_backward(s, sight, drop, work, head, i, rows); });
   const Rows queries = whole_vectors(head.q.data + begin * head.q.ld, head.q.ld, end - begin, d, work.queries);
   const Rows outputs = whole_vectors(head.go.data + begin * head.go.ld, head.go.ld, end - begin, d, work.outputs);
-  leaf_chains(!first, begin, end, work.grads, work.t, queries, d, work.leaf(slot, 0, s.tokens), work.d);
-  leaf_chains(!first, begin, end, work.scores, work.t, outputs, d, work.leaf(slot, 1, s.tokens), work.d);
+  leaf_chains(!first, end - begin, whole, keys, work.grads, work.t, queries, d, work.leaf(slot, 0, s.tokens), work.d);
+  leaf_chains(!first, end - begin, whole, keys, work.scores, work.t, outputs, d, work.leaf(slot, 1, s.tokens), work.d);
 }
 
 template <class T>
@@ -313,6 +338,7 @@ void fused_attention_backward_body(AttentionShape s, const Dropout& drop, Mat<co
     transposed_rows(keys, q.ld, t, d, work.keys);
     transposed_rows(keys + d, q.ld, t, d, work.values);
     const Rows key_rows = whole_vectors(keys, q.ld, t, d, work.rows);
+    const FusedSight sight{{t, 0, 0, false}, t};
     LeafCounter counter;
     for (Index leaf = 0; leaf < fused_blocks(t); ++leaf) {
       const Index begin = leaf * kFusedBlock, end = min_of(t, begin + kFusedBlock);
@@ -327,7 +353,7 @@ void fused_attention_backward_body(AttentionShape s, const Dropout& drop, Mat<co
                                 {stats.row((sample * s.heads + h) * t), t, 2, stats.stride},
                                 drop.first_sample + static_cast<std::uint32_t>(sample),
                                 s.first_head + h};
-        fused_block_backward(s, drop, work, head, g == 0, begin, end, counter.top);
+        fused_block_backward(s, sight, drop, work, head, g == 0, begin, end, counter.top);
       }
       LeafCounter::push(counter, work, leaf, t, end);
     }

@@ -37,6 +37,8 @@ namespace {
 
 #include "kernels/isa/fused_attention.inl"
 
+#include "kernels/isa/fused_parts.inl"
+
 template <class T>
 constexpr StoredProducts<T> kStored = {
     .gemm = gemm_body<T, T>,
@@ -47,6 +49,10 @@ constexpr StoredProducts<T> kStored = {
     .attention_backward = attention_backward_body<T>,
     .fused_attention_forward = fused_attention_forward_body<T>,
     .fused_attention_backward = fused_attention_backward_body<T>,
+    .fused_part_forward = fused_part_forward_body<T>,
+    .fused_join = fused_join_body,
+    .fused_root = fused_root_body<T>,
+    .fused_part_backward = fused_part_backward_body<T>,
 };
 
 }  // namespace

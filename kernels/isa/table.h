@@ -32,6 +32,12 @@ struct StoredProducts {
   void (*fused_attention_forward)(AttentionShape, const Dropout&, Mat<const T> qkv, Mat<float> stats, Mat<T> out);
   void (*fused_attention_backward)(AttentionShape, const Dropout&, Mat<const T> dout, Mat<const T> qkv,
                                    Mat<const T> out, Mat<const float> stats, Mat<T> dqkv);
+  void (*fused_part_forward)(AttentionShape, const FusedPlace&, const Dropout&, Mat<const T> qkv, Mat<const T> kv,
+                             Mat<float> state);
+  void (*fused_join)(Mat<const float> newer, Mat<float> older);
+  void (*fused_root)(AttentionShape, Mat<const float> state, Mat<float> stats, Mat<T> out);
+  void (*fused_part_backward)(AttentionShape, const FusedPlace&, const Dropout&, Mat<const T> dout, Mat<const T> qkv,
+                              Mat<const T> kv, Mat<const T> out, Mat<const float> stats, Mat<float> dq, Mat<float> dkv);
 };
 
 struct ProductTable {

@@ -23,6 +23,8 @@ ContextShape context_shape(const TrainPlan& plan, const Parameters& parameters, 
   shape.gradients = 2 * model.C;  // weight and bias of a norm
   for (const ParameterInfo* p : parameters.trainable()) shape.gradients = std::max(shape.gradients, p->size);
   shape.type = plan.definition.precision.compute;
+  if (plan.layout.parallel.ring_attention)
+    shape.ring = RingShape{samples_max, shape.cut, model.H, model.D, model.G, shape.type};
   return shape;
 }
 
@@ -35,8 +37,11 @@ ContextGroup::ContextGroup(Device& device, const ContextShape& shape, int me, co
   };
   nodes_ =
       floats(MemoryTag::communication, "gradients of own chunks", cut.chunks_of_rank() * samples * shape.gradients);
-  packed_ = device.allocate(std::size_t(samples * cut.size() * shape.columns) * size_of(shape.type), MemoryTag::scratch,
-                            "rows of own tokens by heads");
+  if (shape.ring)
+    ring_.emplace(device, *shape.ring, me, bug);
+  else
+    packed_ = device.allocate(std::size_t(samples * cut.size() * shape.columns) * size_of(shape.type),
+                              MemoryTag::scratch, "rows of own tokens by heads");
   slices_ = floats(MemoryTag::scratch, "gradients of all chunks", cut.chunks() * samples * part);
 }
 
@@ -45,6 +50,11 @@ void ContextGroup::connect(Rank& rank, std::uint32_t epoch, std::vector<int> mem
   SEEKSIM_CHECK_EQ(comm_->size(), ranks());
   SEEKSIM_CHECK_EQ(comm_->position(), me_);
   queue_ = &rank.device.message_queue(MessageQueue::context);
+}
+
+RingAttention::Link ContextGroup::link() {
+  SEEKSIM_CHECK(comm_.has_value(), "rank %d of a context group of %d is not connected", me_, ranks());
+  return {*comm_, *queue_};
 }
 
 Index ContextGroup::in_sample(Index sample, int rank, int i) const {

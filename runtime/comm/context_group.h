@@ -1,6 +1,7 @@
 // ContextGroup: ranks that share the tokens of each sample, while each has all parameters. Between attentions a rank
 // has the rows of its own tokens (layout/context_cut.h). For attention they exchange all-to-all (Ulysses, Jacobs et al.
-// 2023): each then has the rows of all tokens, of its own heads; and once more on the way back. A sample's gradient of
+// 2023): each then has the rows of all tokens, of its own heads; and once more on the way back. Or blocks of keys and
+// values go around (ring_attention.h), and each rank attends with its own queries, of all heads. A sample's gradient of
 // a parameter is the tree over its chunks, of which each rank has its own: the ranks bring those together, before any
 // two samples are added.
 //
@@ -16,6 +17,7 @@
 
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/edge.h"
+#include "runtime/comm/ring_attention.h"
 #include "runtime/layout/context_cut.h"
 #include "runtime/layout/parameters.h"
 
@@ -27,6 +29,7 @@ struct ContextShape {
   Index columns = 0;                    // of the widest rows that go to heads or come from them
   Index gradients = 0;                  // elements of the largest range of gradients that is summed at once
   ElementType type = ElementType::f32;  // of activations
+  std::optional<RingShape> ring;        // where keys and values go around
 };
 
 // The shape for a plan's model, micro-batches of samples_max and a rank's parameters.
@@ -57,6 +60,10 @@ class ContextGroup {
   template <class S>
   void to_rows(Launcher& launch, const char* tensor, const char* site, Index samples, MatView<const S> heads,
                MatView<S> rows);
+
+  // Where keys and values go around; else null.
+  RingAttention* ring() { return ring_ ? &*ring_ : nullptr; }
+  RingAttention::Link link();
 
   // all (samples * T) = the values of all ranks' rows, of which `own` are this rank's.
   void gather_values(Launcher& launch, const char* tensor, const char* site, Index samples, VecView<const float> own,
@@ -99,9 +106,10 @@ class ContextGroup {
   PlantedBug bug_;
   std::optional<Communicator> comm_;
   Queue* queue_ = nullptr;
+  std::optional<RingAttention> ring_;
   BufferPtr nodes_;  // (chunks of a rank, samples, n)
   // Scratch, since a smaller micro-batch leaves some of it as it was:
-  BufferPtr packed_;  // (ranks, own rows, columns / ranks)
+  BufferPtr packed_;  // (ranks, own rows, columns / ranks)  none where keys and values go around
   BufferPtr slices_;  // (chunks, samples, this rank's part of n)
   std::vector<Piece> pieces_;
 };

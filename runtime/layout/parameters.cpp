@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "kernels/check.h"
+#include "kernels/fused_attention.h"
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
 #include "kernels/slabs.h"
@@ -86,9 +87,17 @@ std::string context_problem(const ModelPlan& model, const ParallelPlan& parallel
   if (model.context % kernels::kSlabs != 0)
     return "context parallelism gives each rank whole segments of an eighth of a sample: a context of " +
            number(model.context) + " tokens is no multiple of 8";
-  if (model.key_heads() % parallel.context != 0)
+  if (parallel.ring_attention) {
+    if (!model.fused_attention)
+      return "ring attention joins blocks of keys in a fixed order, which standard attention's sums do not have";
+    const Index blocks = cut.chunk_size() / kernels::kFusedBlock;
+    if (blocks == 0 || cut.chunk_size() % kernels::kFusedBlock != 0 || (blocks & (blocks - 1)) != 0)
+      return "ring attention joins chunks as nodes of the tree over blocks of 32 keys: a chunk of " +
+             number(cut.chunk_size()) + " tokens is not 32, 64, 128, ...";
+  } else if (model.key_heads() % parallel.context != 0) {
     return number(model.key_heads()) + " key heads cannot be divided evenly among " + number(parallel.context) +
-           " ranks while they attend";
+           " ranks while they attend; ring attention does not divide them";
+  }
   if (!model.segmented_gradients)
     return "one chain over a sample's tokens makes its gradients of weights, and ranks with tokens of their own have "
            "only links of it";

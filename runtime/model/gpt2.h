@@ -116,7 +116,7 @@ class Gpt2 final : public Model {
     return mat<S>(*kept.probs, slot * samples_max_ * each * s_.T, samples * each, s_.T);
   }
   MatView<float> attention_stats(const LayerStore& kept, Index samples, int slot) const {
-    const Index each = way_.H * s_.T;
+    const Index each = way_.H * way_.attending_rows(s_.T);
     return mat<float>(*kept.stats, slot * samples_max_ * each * 2, samples * each, 2);
   }
   kernels::AttentionShape attention_shape(Index samples) const {

@@ -28,11 +28,12 @@ Gpt2Way::Gpt2Way(const ModelShape& shape, bool segments, const ModelPart& part, 
   attended = A, attended_q = Q;
   if (group == nullptr) return;
   const int ranks = group->ranks();
-  SEEKSIM_CHECK(segments && shape.K % ranks == 0, "%lld key heads over %d ranks", static_cast<long long>(shape.K),
-                ranks);
+  SEEKSIM_CHECK(segments && (!by_heads() || shape.K % ranks == 0), "%lld key heads over %d ranks",
+                static_cast<long long>(shape.K), ranks);
+  tokens = rows = group->cut().size(), block = group->cut().chunk_size();
+  if (!by_heads()) return;
   H /= ranks, first_head = group->me() * H;
   attended /= ranks, attended_q /= ranks;
-  tokens = rows = group->cut().size(), block = group->cut().chunk_size();
 }
 
 template <class S>
@@ -86,6 +87,10 @@ template <class S>
 void Gpt2<S>::attend_in_group(const Pass& p, int l, MatView<const S> qkv, MatView<S> att) {
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
+  if (RingAttention* const ring = way_.context->ring()) {
+    const auto drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch);
+    return ring->forward<S>(way_.context->link(), p.launch, n, drop, qkv, attention_stats(kept, n, slot(l)), att);
+  }
   const MatView<S> by_heads = fused_ ? attended(kept.heads, n, way_.attended, slot(l))
                                      : attended(work_->context.heads, n, way_.attended);  // (Rt, A / ranks)
   way_.context->to_heads<S>(p.launch, "queries, keys and values", SEEKSIM_SITE, n, qkv,
@@ -97,6 +102,12 @@ void Gpt2<S>::attend_in_group(const Pass& p, int l, MatView<const S> qkv, MatVie
 template <class S>
 void Gpt2<S>::attend_backward_in_group(const Pass& p, int l, MatView<const S> datt, MatView<S> din) {
   const Index n = p.batch.samples;
+  if (RingAttention* const ring = way_.context->ring()) {
+    const LayerStore& kept = store(l);
+    const auto drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch);
+    return ring->backward<S>(way_.context->link(), p.launch, n, drop, datt, reads(act(kept.qkv, n, way_.Q, slot(l))),
+                             reads(act(kept.att, n, way_.A, slot(l))), reads(attention_stats(kept, n, slot(l))), din);
+  }
   const MatView<S> by_heads = attended(work_->context.heads, n, way_.attended),
                    dqkv = attended(work_->context.dqkv, n, way_.attended_q);
   way_.context->to_heads<S>(p.launch, "d attention", SEEKSIM_SITE, n, datt, by_heads);

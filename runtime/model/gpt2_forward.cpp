@@ -177,7 +177,7 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
 
   const MatView<S> ln1 = stream(kept.ln1, n, a), att = act(kept.att, n, way_.A, a);
   // In a context group: until they go to their heads, in memory that backward needs later.
-  const MatView<S> qkv = way_.context != nullptr ? act(work_->dqkv, n, way_.Q) : act(kept.qkv, n, way_.Q, a);
+  const MatView<S> qkv = way_.by_heads() ? act(work_->dqkv, n, way_.Q) : act(kept.qkv, n, way_.Q, a);
   norm(p, SEEKSIM_SITE, w(LayerPart::ln_1_weight), bias(l, LayerPart::ln_1_bias), x, ln1,
        stream_values(kept.mean1, n, a), stream_values(kept.rstd1, n, a));
   column_product(p, SEEKSIM_SITE, w(LayerPart::c_attn_weight), bias(l, LayerPart::c_attn_bias),

@@ -95,10 +95,10 @@ LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
   if (!llama_) store.mean1 = floats(device, "ln_1 mean", Rs), store.mean2 = floats(device, "ln_2 mean", Rs);
   store.qkv = stored(device, "qkv", R * way_.Q);
   if (fused_)
-    store.stats = floats(device, "attention statistics", Rt * way_.H * 2);
+    store.stats = floats(device, "attention statistics", slots * samples_max_ * way_.attending_rows(s_.T) * way_.H * 2);
   else
     store.probs = stored(device, "attention probabilities", Rt * way_.H * s_.T);
-  if (fused_ && way_.context != nullptr) store.heads = stored(device, "attention by heads", Rt * way_.attended);
+  if (fused_ && way_.by_heads()) store.heads = stored(device, "attention by heads", Rt * way_.attended);
   const Index inside = slots * inside_rows_max();
   store.fc = stored(device, "mlp.c_fc", inside * way_.U), store.gelu = stored(device, "gelu", inside * F);
   if (s_.E > 0) store.routes = make_routes(device, slots);
@@ -163,18 +163,18 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
   work.branch = stored(device, "branch", std::max(Rs * C, R * way_.A));
   if (!defers) work.dmid = stored(device, "d residual after attention", Rs * C);
   if (splits_tokens()) work.gathered = stored(device, "rows of all ways", R * C);
-  if (way_.context != nullptr) {
+  if (way_.context != nullptr) work.context.losses = floats(device, "losses of all tokens", samples_max_ * s_.T);
+  if (way_.by_heads()) {
     const Index Rt = samples_max_ * s_.T;
     work.context.heads = stored(device, "rows by heads", Rt * way_.attended);
     work.context.dqkv = stored(device, "d qkv by heads", Rt * way_.attended_q);
-    work.context.losses = floats(device, "losses of all tokens", Rt);
   }
   const std::vector<const ParameterInfo*>& frozen = parameters_.frozen();
   const bool has_frozen_vector =
       std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
   if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
   if (s_.L == 0) return;
-  if (!defers || way_.context != nullptr) work.dqkv = stored(device, "d qkv", R * way_.Q);
+  if (!defers || way_.by_heads()) work.dqkv = stored(device, "d qkv", R * way_.Q);
   work.dgelu = stored(device, "d gelu", inside_rows_max() * F);
   if (!defers) work.dfc = stored(device, "d mlp.c_fc", inside_rows_max() * way_.U);
   if (s_.E > 0) work.experts = make_expert_work(device);

@@ -27,6 +27,9 @@ struct Gpt2Way {
   Index block;                 // rows of one of the blocks' samples
   Index segment;               // of those, that are one chain of a weight's gradient
   ContextGroup* context;       // null: all tokens are here
+  // In a context group: whether it attends to all tokens, by heads of its own; else with its own queries, of all heads.
+  bool by_heads() const { return context != nullptr && context->ring() == nullptr; }
+  Index attending_rows(Index all) const { return context != nullptr && !by_heads() ? rows : all; }  // of each sample
 };
 
 // What a router leaves for backward, of layers with experts.
@@ -46,7 +49,8 @@ struct ArrivalStore {
 
 // Activations of layers, R = samples_max * T rows each (of a context group: its own tokens'), Rs in the residual
 // stream; A, H, Q, F, U as a way has them; k is 1 without experts. In a context group qkv, probs and stats are of all
-// tokens, Rt = samples_max * T, and of its own heads. Where experts are divided among ranks, N stands for R k.
+// tokens, Rt = samples_max * T, and of its own heads; with ring attention, of its own tokens and all heads. Where
+// experts are divided among ranks, N stands for R k.
 struct LayerStore {
   BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
   BufferPtr ln1, ln2;                    // (slots, Rs, C)

@@ -18,6 +18,7 @@ struct ParallelPlan {
   int expert = 1;    // ranks of an expert group, which have samples of their own; with one tensor way only
   int context = 1;   // ranks of a context group, which share each sample's tokens: 1, 2, 4 or 8; with one way of others
   bool context_zigzag = false;  // each has a chunk from the front of a sample and one from its end, not one stretch
+  bool ring_attention = false;  // its ranks attend to blocks of keys and values that go around, not by heads of theirs
   int shard_group = 0;  // data-parallel ranks among which ZeRO cuts, with replicas in other groups; 0: all of them
   bool sequence_parallel = false;  // norms and dropout between tensor-parallel parts run on a way's tokens only
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;

@@ -125,6 +125,28 @@ SEEKSIM_BUG(context_dropout_of_chunk,
             "dropout counts tokens from the first one of a rank's chunk, so that all ranks of a context group drop "
             "alike (world.context)",
             "golden")
+SEEKSIM_BUG(ring_mask_by_rank,
+            "which keys a query sees goes by the order of ranks, not by that of chunks (ring attention, zigzag)",
+            "golden")
+SEEKSIM_BUG(ring_last_hop_left_out,
+            "keys and values make one hop too few, so that each rank misses those of the next one (ring attention)",
+            "golden")
+SEEKSIM_BUG(ring_joins_without_factors,
+            "what two blocks of keys give is added without the factors that bring both to one maximum (ring attention)",
+            "golden")
+SEEKSIM_BUG(ring_gradients_stay,
+            "gradients of the last block of keys do not go home: the rank that made them adds them to its own keys' "
+            "(ring attention)",
+            "golden")
+SEEKSIM_BUG(ring_stale_block,
+            "backward takes the keys and values of the hop before for those of the last one (ring attention)", "golden")
+SEEKSIM_BUG(ring_dropout_of_block,
+            "dropout counts keys from the first one of the block that is here, so that all blocks drop alike (ring "
+            "attention)",
+            "golden")
+SEEKSIM_BUG(ring_sums_in_16_bits,
+            "what a block of keys gives is rounded to 16 bits before it is joined with others (ring attention)",
+            "golden")
 SEEKSIM_BUG(recompute_other_dropout, "what is computed again in backward drops other values than forward did", "golden")
 SEEKSIM_BUG(untied_embedding,
             "the two stages that share the embedding each keep the gradient of their own use (pipeline)", "golden")

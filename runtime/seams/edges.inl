@@ -42,6 +42,8 @@ SEEKSIM_EDGE(context_part_arrived, "compute: what other ranks of a context group
 SEEKSIM_EDGE(workers_ready, "host: the workers' new weights, before they are summed (local_sgd)")
 SEEKSIM_EDGE(workers_summed, "host: what all workers' weights come to, before an outer step is made of it (local_sgd)")
 SEEKSIM_EDGE(workers_met, "host: the outer step's weights, before they are digested, saved and used (local_sgd)")
+SEEKSIM_EDGE(ring_place_free, "messages: what a rank has made or still attends to, before it is sent or overwritten")
+SEEKSIM_EDGE(ring_block_arrived, "compute: keys and values of another rank, or gradients of own ones, before their use")
 SEEKSIM_EDGE(staging_free, "storage: the last use of a staging buffer, before it is filled again")
 SEEKSIM_EDGE(activation_place_free, "receiving: the last user of where an activation arrives (pipeline, as all below)")
 SEEKSIM_EDGE(activation_received, "compute: an activation of another stage, before its piece runs on it")

@@ -38,7 +38,8 @@ constexpr EnumNames<OpKind> kKinds({{OpKind::compute, "compute"},
                                     {OpKind::join, "join"},
                                     {OpKind::hand_over, "hand_over"},
                                     {OpKind::all_to_all, "all_to_all"},
-                                    {OpKind::group_gather, "group_gather"}});
+                                    {OpKind::group_gather, "group_gather"},
+                                    {OpKind::ring_hop, "ring_hop"}});
 constexpr EnumNames<Phase> kPhases({{Phase::init, "init"},
                                     {Phase::data, "data"},
                                     {Phase::forward, "forward"},
@@ -85,6 +86,7 @@ bool is_collective(OpKind kind) {
     case OpKind::hand_over:
     case OpKind::all_to_all:
     case OpKind::group_gather:
+    case OpKind::ring_hop:
       return true;
     default:
       return false;

@@ -41,6 +41,7 @@ enum class OpKind : std::uint8_t {
   hand_over,        // where a run stands, to those who were just taken in
   all_to_all,       // rows of tokens to the ranks of their experts, or what the experts made of them back
   group_gather,     // gradients of what is no expert's, to the other ranks of an expert group
+  ring_hop,         // a block of keys and values, to the next rank of a context group; its gradients, to its owner
   count_            // how many kinds there are
 };
 

@@ -69,6 +69,18 @@ TEST_F(Mpi, RunsWorkersThatTrainApart) {
           {"world.ranks_per_node=" + std::to_string(processes), std::string("local_sgd.outer.type=") + outer});
 }
 
+TEST_F(Mpi, RunsRings) {
+  const auto zero = [](int stage) { return "deepspeed.zero_optimization.stage=" + std::to_string(stage); };
+  for (const int stage : {0, 1, 2, 3})
+    expect_the_simulators_bits(2, "equivalence/ring_attention", {"world.replicas=1", zero(stage)});
+  for (const int stage : {0, 3}) {
+    expect_the_simulators_bits(4, "equivalence/ring_attention",
+                               {"world.context_cut=zigzag", "model.dropout=0.2", zero(stage)});
+    expect_the_simulators_bits(4, "equivalence/ring_attention",
+                               {"world.context=4", "world.replicas=1", "model.family=llama", zero(stage)});
+  }
+}
+
 TEST_F(Mpi, RunsShardGroups) {
   for (const char* stage : {"1", "2", "3"})
     expect_the_simulators_bits(

@@ -31,6 +31,7 @@ struct Row {
   int expert = 1;               // ranks that divide the experts of a Llama
   const char* evaluation = "";
   int context = 1;  // ranks that share the tokens of each sample
+  bool ring = false;
 };
 
 constexpr const char* kZero1 = R"({ "stage": 1 })";
@@ -128,6 +129,8 @@ const Row kRows[] = {
     {Edge::workers_ready, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
     {Edge::workers_summed, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
     {Edge::workers_met, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
+    {Edge::ring_place_free, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 4, true},
+    {Edge::ring_block_arrived, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 4, true},
     {Edge::snapshot_taken, kZero1, "[]", kRedo, false, 1, 1, kSaves},
     {Edge::checkpoint_read, kZero1, kDies, kRestart, false, 1, 1, kSaves},
 };
@@ -135,18 +138,20 @@ const Row kRows[] = {
 Scenario scenario_of(const Row& row, const std::string& bug, const LoadOptions& options = {}) {
   const std::string text = fmt::format(
       R"({{ "name": "races",
-  "model": {{ {}, "layers": {}, "width": 16, "heads": {}, "context": 8, "vocab": 64,
-    "gradient_sums": "{}" }},
+  "model": {{ {}, "layers": {}, "width": 16, "heads": {}, "context": {}, "vocab": 64,
+    "gradient_sums": "{}", "attention": "{}" }},
   "data": {{ "synthetic": true }},
   "world": {{ "nodes": 2, "ranks_per_node": 2, "network": "ib", "pipeline": {}, "tensor": {}, "sequence_parallel": {},
-    "expert": {}, "context": {} }},
+    "expert": {}, "context": {}{} }},
   "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1,
                  {} "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
   "steps": 3, "faults": {}, "recovery": {}, {} {} {} {} "checks": [] }})",
       row.expert > 1 ? R"("family": "llama", "experts": 4)" : R"("family": "gpt2")", row.checkpoints ? 4 : 2,
-      row.tensor > 1 ? 8 : 2, row.context > 1 ? "segments" : "tokens", row.pipeline, row.tensor, row.tensor > 1,
-      row.expert, row.context, row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "",
-      row.zero, row.faults, row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
+      row.tensor > 1 ? 8 : 2, row.ring ? 128 : 8, row.context > 1 ? "segments" : "tokens",
+      row.ring ? "fused" : "standard", row.pipeline, row.tensor, row.tensor > 1, row.expert, row.context,
+      row.ring ? R"(, "context_attention": "ring")" : "",
+      row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "", row.zero, row.faults,
+      row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
       row.saves == nullptr ? "" : fmt::format(R"("checkpoint": {},)", row.saves),
       bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug), row.evaluation);
   return load_scenario_text(text, "races.json", options);

@@ -53,8 +53,27 @@ TEST(Context, WhatItCannotDoYetIsRefusedByItsKey) {
   }
 }
 
+TEST(Context, RingsAreRefusedWhereTheirChunksAreNoNodes) {
+  const std::vector<std::string> ring = {"world.context_attention=ring", "model.attention=fused"};
+  const auto refused = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = ring;
+    sets.insert(sets.end(), more.begin(), more.end());
+    return refused_in_groups(sets);
+  };
+  EXPECT_EQ(refused({"model.context=64"}), "");
+  EXPECT_EQ(refused({"model.context=128", "world.context_cut=zigzag"}), "");
+  EXPECT_EQ(refused({"model.context=128", "model.family=llama", "model.heads=2", "model.kv_heads=1"}), "");
+  EXPECT_NE(refused({"model.context=16"}).find("a chunk of 8 tokens is not 32, 64, 128"), std::string::npos);
+  EXPECT_NE(refused({"model.context=192"}).find("a chunk of 96 tokens"), std::string::npos);
+  EXPECT_NE(refused({"model.context=64", "model.attention=standard"}).find("standard attention's sums"),
+            std::string::npos);
+  EXPECT_NE(refused_in_groups({"model.family=llama", "model.heads=2", "model.kv_heads=1"}).find("ring attention"),
+            std::string::npos);
+}
+
 TEST(Context, IsWrittenBack) {
-  const Scenario given = in_groups({"world.context_cut=zigzag"});
+  const Scenario given = in_groups(
+      {"world.context_cut=zigzag", "world.context_attention=ring", "model.attention=fused", "model.context=128"});
   const Scenario back = load_scenario_text(to_json(given).dump(), "s.json");
   EXPECT_EQ(to_json(back), to_json(given));
   EXPECT_EQ(back.train.layout.parallel, given.train.layout.parallel);
@@ -91,6 +110,23 @@ TEST(Context, EachMistakeTurnsItsCheckRed) {
     EXPECT_EQ(with(bug), "golden:bitwise ") << bug;
   EXPECT_EQ(with("context_gradients_of_own_tokens"), "golden:bitwise replicas_equal traffic_formula ");
   EXPECT_EQ(with("context_rows_by_rank", "contiguous"), "") << "there the order of ranks is that of positions";
+}
+
+TEST(Context, EachMistakeOfARingTurnsItsCheckRed) {
+  const auto with = [](const std::string& bug, const std::string& cut = "zigzag") {
+    return red_in_groups({"steps=2", "faults=[]", "model.dropout=0.2", "model.attention=fused", "model.context=128",
+                          "world.context_attention=ring", R"(checks=["golden:bitwise","ranks_agree"])",
+                          "world.context_cut=" + cut, "bug=\"" + bug + "\""});
+  };
+  EXPECT_EQ(with(""), "");
+  EXPECT_EQ(with("", "contiguous"), "");
+  for (const char* bug :
+       {"ring_joins_without_factors", "ring_stale_block", "ring_dropout_of_block", "ring_sums_in_16_bits"})
+    EXPECT_EQ(with(bug), "golden:bitwise ") << bug;
+  for (const char* bug : {"ring_last_hop_left_out", "ring_gradients_stay"})
+    EXPECT_EQ(with(bug), "golden:bitwise memory_formula traffic_formula ") << bug;
+  EXPECT_EQ(with("ring_mask_by_rank"), "golden:bitwise traffic_formula ");
+  EXPECT_EQ(with("ring_mask_by_rank", "contiguous"), "") << "there the order of ranks is that of chunks";
 }
 
 // Written by two groups of two, read by one of four whose cut is zig-zag; the golden saw none of it.

@@ -64,6 +64,9 @@ std::vector<OnDevice> all_runs() {
   runs.push_back({"context_llama",
                   "equivalence/context_parallel",
                   {"sweep=[]", "model.family=llama", "model.attention=fused", "deepspeed.bf16.enabled=true"}});
+  runs.push_back({"context_ring",
+                  "equivalence/ring_attention",
+                  {"sweep=[]", "world.context_cut=zigzag", "model.dropout=0.2", "deepspeed.bf16.enabled=true"}});
   runs.push_back({"fused_attention", "equivalence/fused_attention", {"sweep=[]", "model.family=llama"}});
   runs.push_back({"offload",
                   "equivalence/offload_equivalence",
