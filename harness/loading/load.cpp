@@ -25,6 +25,7 @@
 #include "harness/loading/features/context.h"
 #include "harness/loading/features/evaluation.h"
 #include "harness/loading/features/experts.h"
+#include "harness/loading/features/fp8.h"
 #include "harness/loading/features/hugging_face.h"
 #include "harness/loading/features/quirks.h"
 #include "harness/loading/features/samples.h"
@@ -246,6 +247,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
   read_compression(top, scenario);
+  read_fp8(top, scenario);
   read_lessons(top, scenario);
   settle_steady(top, scenario);
   check_together(top, scenario);

@@ -12,6 +12,7 @@
 #include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
 #include "harness/loading/features/evaluation.h"
+#include "harness/loading/features/fp8.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
@@ -64,6 +65,7 @@ bool has_golden(const Scenario& s) { return s.golden.any(); }
 
 bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
 bool has_changes(const Scenario& s) { return !s.train.definition.changes.empty(); }
+bool casts_to_fp8(const Scenario& s) { return s.train.definition.fp8.on(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
@@ -190,6 +192,11 @@ const Keys<Scenario>& scenario_keys() {
            .when(compresses),
        compression_keys().shape(), kBits,
        "What gradients are rounded to on their way to the ranks that sum them (ZeRO 0 and 1)."},
+      {"fp8",
+       inside(fp8_keys(), &Scenario::train, &TrainPlan::definition, &Definition::fp8).read_by_hand().when(casts_to_fp8),
+       fp8_keys().shape(), kBits,
+       "Operands of linear layers (not of embeddings, norms, attention or the head) are cast to 8 bits, as NVIDIA's "
+       "Transformer Engine does."},
       {"evaluation", section(evaluation_keys()).when(has_evaluation), evaluation_keys().shape(), kBits,
        "The loss of samples that no step trains on, between steps: without gradients and dropout."},
       {"curriculum",

@@ -79,6 +79,13 @@ Json compression_fields(const runtime::CompressionPlan& c) {
 }
 
 // Likewise.
+Json fp8_fields(const runtime::Fp8Plan& f) {
+  return {
+      {"scaling", int(f.scaling)},    {"format", int(f.format)}, {"history", f.keeps_state() ? f.amax_history_len : 0},
+      {"most_recent", f.most_recent}, {"margin", f.margin},      {"power_2_scale", f.power_2_scale}};
+}
+
+// Likewise.
 Json experts_fields(const runtime::ExpertsPlan& x) {
   return {{"count", x.count},           {"per_token", x.per_token}, {"capacity_factor", x.capacity_factor},
           {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
@@ -150,6 +157,7 @@ Json key_fields(const runtime::Definition& d) {
   fields["gradient_clipping"] = d.gradient_clipping;
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
   if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
+  if (d.fp8.on()) fields["fp8"] = fp8_fields(d.fp8);
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;

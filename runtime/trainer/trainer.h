@@ -112,6 +112,8 @@ class Trainer {
   double rate() const;
   float apply(const StepResult& result, double lr);
   void commit(const StepResult& result, bool applied, double lr);
+  void agree_on_amaxes();
+  void move_scales(bool applied);
   void allocate();
   NextWorld wanted_world() const;
 
