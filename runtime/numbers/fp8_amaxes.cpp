@@ -30,6 +30,10 @@ void Fp8Amaxes::agree(Launcher& compute, std::span<Communicator* const> over) {
   op.phase = Phase::grad_reduce;
   Launcher launch(queue, op);
   last_ = nullptr;
+  int members = 0;
+  for (const Communicator* const comm : over) members = std::max(members, comm->size());
+  const std::size_t bytes = std::size_t(members * count_) * sizeof(float);
+  if (!all_ || all_->bytes < bytes) all_ = rank_.device.allocate(bytes, MemoryTag::scratch, "amaxes of all ranks");
   for (Communicator* const comm : over) {
     if (comm->size() > 1 || last_ == nullptr) gather(launch, *comm);
   }
@@ -50,8 +54,6 @@ std::vector<float> Fp8Amaxes::read(bool has_values) {
 // A member's values are a row; the largest of each column are its own from there on.
 void Fp8Amaxes::gather(Launcher& launch, Communicator& comm) {
   const Index members = comm.size();
-  const std::size_t bytes = std::size_t(members * count_) * sizeof(float);
-  if (!all_ || all_->bytes < bytes) all_ = rank_.device.allocate(bytes, MemoryTag::scratch, "amaxes of all ranks");
   const VecView<float> own = vec<float>(*own_, 0, count_);
   copy_values(launch, "amaxes", SEEKSIM_SITE, own, vec<float>(*all_, comm.position() * count_, count_));
   std::vector<ShardInfo> shards;
