@@ -298,7 +298,8 @@ SEEKSIM_BUG(fp8_states_not_saved,
             "delayed scaling, checkpoints, with a restart)",
             "golden")
 SEEKSIM_BUG(fp8_amax_of_own_rank,
-            "each rank scales by the largest magnitudes that it has seen itself (fp8 with delayed scaling)", "replicas")
+            "each rank scales by the largest magnitudes that it has seen itself (fp8 with delayed scaling)",
+            "replicas_equal")
 SEEKSIM_BUG(fp8_amax_of_last_micro_batch,
             "the last micro-batch overwrites the magnitudes of those before it (fp8 with delayed scaling, accumulation)",
             "golden")
@@ -322,7 +323,7 @@ SEEKSIM_BUG(fp8_unsaturated,
             "golden")
 SEEKSIM_BUG(fp8_joiner_starts_anew,
             "a rank that joins begins with a scale of 1 and no history (fp8 with delayed scaling, a rank that joins)",
-            "replicas")
+            "replicas_equal")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")
