@@ -274,6 +274,19 @@ void draw_compression(Json& s) {
   s["deepspeed"]["train_batch_size"] = groups * samples;
 }
 
+// Any recipe; scales of the current step stay inside a rank.
+void draw_fp8(Json& s) {
+  const Json& world = s["world"];
+  const bool cut = world.value("tensor", 1) > 1 || world.value("context", 1) > 1;
+  const std::string scaling = any_of<std::string>({"delayed", "delayed", "mx", cut ? "mx" : "current"});
+  s["fp8"] = {{"scaling", scaling}, {"format", any_of<std::string>({"hybrid", "e4m3"})}};
+  if (scaling != "mx") s["fp8"].update({{"margin", between(0, 2)}, {"power_2_scale", one_in(2)}});
+  if (scaling == "delayed")
+    s["fp8"].update({{"amax_history_len", between(1, 3)},
+                     {"amax_compute_algo", any_of<std::string>({"max", "most_recent"})}});
+  s["model"].erase("experts");
+}
+
 // Fewer held-out samples than ranks, or more, in micro-batches of any size.
 void draw_evaluation(Json& s) {
   s["evaluation"] = {{"every_steps", between(0, 2)}, {"samples", between(1, 9)}, {"micro_batch", between(1, 4)}};
@@ -411,6 +424,7 @@ Drawn draw(const Wanted& wanted) {
     drawn.ranks = s["world"]["replicas"];
   }
   if (wanted.compression) draw_compression(s);
+  if (wanted.fp8) draw_fp8(s);
   if (wanted.restarts) draw_restarts(s, ranks, steps);
   if (!wanted.corrupt && one_in(3)) draw_evaluation(s);
   if (!wanted.corrupt) draw_samples(s, wanted);

@@ -30,6 +30,7 @@ struct Wanted {
   bool context = false;      // the tokens of each sample on several ranks, of which one may die
   bool groups = false;       // shards inside groups of ranks, replicas across them
   bool compression = false;  // of gradients, in stages 0 and 1
+  bool fp8 = false;          // operands of linear layers in 8 bits
   bool restarts = false;     // the job dies once or twice, and goes on from a checkpoint
 };
 

@@ -138,7 +138,7 @@ void Saves::hear(Vote, const Agreement& agreement, bool) {
 
 RunState Saves::run_state() const {
   RunState state = bench_.progress.state(tensors_.optimizer_steps(), world_.epoch());
-  if (bench_.plan.bug.is(Bug::fp8_states_not_saved)) state.fp8.clear();
+  if (bench_.plan.bug.is(Bug::fp8_states_not_saved)) state.fp8.assign(state.fp8.size(), {});
   return state;
 }
 

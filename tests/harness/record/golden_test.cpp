@@ -197,6 +197,13 @@ std::vector<Telling> telling() {
   add("compression", {"compression={\"method\":\"sign\",\"groups\":4}"},
       {{"method", "int8"}, {"groups", "2"}, {"error_feedback", "false"}});
   add("compression", {"compression={\"method\":\"top\",\"groups\":4}"}, {{"top", "8"}});
+  add("fp8", {"fp8={\"scaling\":\"delayed\"}"},
+      {{"scaling", "mx"},
+       {"format", "e4m3"},
+       {"amax_history_len", "7"},
+       {"amax_compute_algo", "most_recent"},
+       {"margin", "1"},
+       {"power_2_scale", "true"}});
   return all;
 }
 
