@@ -282,8 +282,8 @@ void draw_fp8(Json& s) {
   s["fp8"] = {{"scaling", scaling}, {"format", any_of<std::string>({"hybrid", "e4m3"})}};
   if (scaling != "mx") s["fp8"].update({{"margin", between(0, 2)}, {"power_2_scale", one_in(2)}});
   if (scaling == "delayed")
-    s["fp8"].update({{"amax_history_len", between(1, 3)},
-                     {"amax_compute_algo", any_of<std::string>({"max", "most_recent"})}});
+    s["fp8"].update(
+        {{"amax_history_len", between(1, 3)}, {"amax_compute_algo", any_of<std::string>({"max", "most_recent"})}});
   s["model"].erase("experts");
 }
 
