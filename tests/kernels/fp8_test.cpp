@@ -15,7 +15,7 @@ namespace seeksim::kernels::test {
 namespace {
 
 class Fp8Casts : public OnEveryIsa {};
-SEEKSIM_ON_EVERY_ISA(Fp8Casts);
+SEEKSIM_ON_EVERY_CPU_ISA(Fp8Casts);
 
 constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
 
@@ -34,10 +34,11 @@ double value_of_code(Fp8 format, int code) {
 float nearest(Fp8 format, float x) {
   if (!std::isfinite(x)) return NAN;
   const int most = format == Fp8::e4m3 ? 0x7e : 0x7b;
+  const double a = std::min(std::fabs(double(x)), value_of_code(format, most));
   int best = 0;
   for (int code = 1; code <= most; ++code) {
-    const double gap = std::fabs(std::fabs(double(x)) - value_of_code(format, code));
-    const double least = std::fabs(std::fabs(double(x)) - value_of_code(format, best));
+    const double gap = std::fabs(a - value_of_code(format, code));
+    const double least = std::fabs(a - value_of_code(format, best));
     if (gap < least || (gap == least && code % 2 == 0)) best = code;
   }
   return std::copysign(float(value_of_code(format, best)), x);
