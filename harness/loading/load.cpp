@@ -25,6 +25,7 @@
 #include "harness/loading/features/context.h"
 #include "harness/loading/features/evaluation.h"
 #include "harness/loading/features/experts.h"
+#include "harness/loading/features/fp8.h"
 #include "harness/loading/features/hugging_face.h"
 #include "harness/loading/features/local_sgd.h"
 #include "harness/loading/features/quirks.h"
@@ -247,6 +248,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
   read_compression(top, scenario);
+  read_fp8(top, scenario);
   read_lessons(top, scenario);
   read_local_sgd(top, scenario);
   settle_steady(top, scenario);

@@ -13,6 +13,7 @@
 #include "harness/loading/features/compression.h"
 #include "harness/loading/features/evaluation.h"
 #include "harness/loading/features/local_sgd.h"
+#include "harness/loading/features/fp8.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
@@ -65,6 +66,7 @@ bool has_golden(const Scenario& s) { return s.golden.any(); }
 
 bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
 bool has_changes(const Scenario& s) { return !s.train.definition.changes.empty(); }
+bool casts_to_fp8(const Scenario& s) { return s.train.definition.fp8.on(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 bool has_workers(const Scenario& s) { return s.train.definition.local_sgd.on(); }
 
@@ -199,6 +201,11 @@ const Keys<Scenario>& scenario_keys() {
        local_sgd_keys().shape(), kBits,
        "Workers with weights of their own, which meet in an outer step every so many steps: local SGD, DiLoCo (ZeRO "
        "0)."},
+      {"fp8",
+       inside(fp8_keys(), &Scenario::train, &TrainPlan::definition, &Definition::fp8).read_by_hand().when(casts_to_fp8),
+       fp8_keys().shape(), kBits,
+       "Operands of linear layers (not of embeddings, norms, attention or the head) are cast to 8 bits, as NVIDIA's "
+       "Transformer Engine does."},
       {"evaluation", section(evaluation_keys()).when(has_evaluation), evaluation_keys().shape(), kBits,
        "The loss of samples that no step trains on, between steps: without gradients and dropout."},
       {"curriculum",

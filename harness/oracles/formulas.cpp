@@ -9,6 +9,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/segments.h"
+#include "runtime/numbers/fp8_products.h"
 
 namespace seeksim::harness {
 namespace {
@@ -131,7 +132,9 @@ double activation_bytes(const FormulaSizes& s) {
   const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
   const auto& frozen = s.parameters.frozen();
   const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias
-  return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + rows_by_heads(s) +
+  const double casts =                                                       // operands of one product
+      s.plan.definition.fp8.on() ? kFloat * double(runtime::fp8_work_elements(s.plan, s.parameters, Index(R))) : 0;
+  return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + rows_by_heads(s) + casts +
          (unused ? kFloat * C : 0);
 }
 
@@ -364,6 +367,9 @@ double buckets_at_most(const FormulaSizes& s) {
 std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
   const FormulaSizes s(scenario);
   std::vector<BudgetLine> lines = zero_traffic(s, steps, applied);
+  const runtime::Definition& d = s.plan.definition;
+  if (d.fp8.keeps_state() && s.stage == 0 && s.plan.layout.parallel.alone())  // what is gathered counts there
+    lines.front().bytes += double(steps) * kFloat * runtime::fp8_tensors(d.model.layers) * (s.N - 1);
   add_lines(lines, context_traffic(s, steps));
   return lines;
 }

@@ -86,6 +86,13 @@ Json local_sgd_fields(const runtime::LocalSgdPlan& l) {
 }
 
 // Likewise.
+Json fp8_fields(const runtime::Fp8Plan& f) {
+  return {
+      {"scaling", int(f.scaling)},    {"format", int(f.format)}, {"history", f.keeps_state() ? f.amax_history_len : 0},
+      {"most_recent", f.most_recent}, {"margin", f.margin},      {"power_2_scale", f.power_2_scale}};
+}
+
+// Likewise.
 Json experts_fields(const runtime::ExpertsPlan& x) {
   return {{"count", x.count},           {"per_token", x.per_token}, {"capacity_factor", x.capacity_factor},
           {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
@@ -158,6 +165,7 @@ Json key_fields(const runtime::Definition& d) {
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
   if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
   if (d.local_sgd.on()) fields["local_sgd"] = local_sgd_fields(d.local_sgd);
+  if (d.fp8.on()) fields["fp8"] = fp8_fields(d.fp8);
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;

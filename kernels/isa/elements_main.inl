@@ -41,6 +41,8 @@ namespace {
 
 #include "kernels/isa/range.inl"
 
+#include "kernels/isa/fp8.inl"
+
 template <class T>
 constexpr StoredElements<T> kStored = {
     .gelu_forward = gelu_forward_body<T>,
@@ -69,6 +71,10 @@ constexpr StoredElements<T> kStored = {
     .scale_row = scale_row_body<T>,
     .count_nonfinite = count_nonfinite_body<T>,
     .range = range_body<T>,
+    .fp8_cast = fp8_cast_body<T>,
+    .mx_row = mx_row_body<T>,
+    .mx_columns = mx_columns_body<T>,
+    .magnitude_bits = magnitude_bits_body<T>,
 };
 
 template <class T>

@@ -7,6 +7,7 @@
 #include "kernels/dropout.h"
 #include "kernels/experts.h"
 #include "kernels/fast_way.h"
+#include "kernels/fp8.h"
 #include "kernels/fused_attention.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
@@ -89,6 +90,11 @@ struct StoredElements {
   void (*scale_row)(float factor, const T* x, T* y, Index n);
   Index (*count_nonfinite)(const T* x, Index n);
   TensorRange (*range)(Mat<const T> x);
+  // Casts to 8 bits, of a row; of a block of a row; of the columns of a block of rows.
+  void (*fp8_cast)(const Fp8Cast&, const T* x, float* y, Index n);
+  void (*mx_row)(Fp8 format, const T* x, float* y, Index n);
+  void (*mx_columns)(Fp8 format, Mat<const T> x, Mat<float> y);
+  std::uint32_t (*magnitude_bits)(const T* x, Index n);  // of the largest one; NaN above infinity
 };
 
 // Operations that exist for 16 bits only.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <bit>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 
 #include "runtime/files/bounded_json.h"
 #include "runtime/layout/model_limits.h"
+#include "runtime/numbers/fp8_products.h"
 #include "runtime/seams/bounded.h"
 #include "runtime/seams/enum_names.h"
 
@@ -58,6 +60,19 @@ json skips_json(const SkipState& s) {
           {"last_scale", s.last_scale},
           {"nonfinite_min", s.nonfinite_min},
           {"nonfinite_max", s.nonfinite_max}};
+}
+
+// Magnitudes are the bits of fp32 numbers, the last step's first.
+json fp8_json(const std::vector<Fp8State>& states, const ModelPlan& model) {
+  const std::vector<std::string> names = fp8_tensor_names(model);
+  json all = json::object();
+  for (std::size_t i = 0; i < states.size() && i < names.size(); ++i) {
+    std::string history;
+    for (const float amax : states[i].amax_history)
+      history += fmt::format("{:08x}", std::bit_cast<std::uint32_t>(amax));
+    all[names[i]] = {{"scale", states[i].scale}, {"amax_history", history}};
+  }
+  return all;
 }
 
 // Changes that were undone, and where a sampler stands, are written where there are some: other manifests are as they
@@ -163,6 +178,28 @@ SamplerState read_sampler(const Fields& f) {
   return s;
 }
 
+Fp8State read_fp8_tensor(const Fields& f) {
+  Fp8State s;
+  std::string history;
+  f.read("scale", s.scale);
+  f.read("amax_history", history);
+  if (history.size() % 8 != 0) f.fail("has an \"amax_history\" that is no row of 32-bit numbers");
+  for (std::size_t at = 0; at < history.size(); at += 8) {
+    const auto bits = number<std::uint32_t>(std::string_view(history).substr(at, 8), 16);
+    if (!bits) f.fail("has an \"amax_history\" that is no row of 32-bit numbers");
+    s.amax_history.push_back(std::bit_cast<float>(*bits));
+  }
+  return s;
+}
+
+std::vector<Fp8State> read_fp8(const Fields& f, const ModelPlan& model) {
+  if (!is_known(model))
+    f.fail("is of a model of the family '" + model.family.substr(0, 40) + "', which is not known here");
+  std::vector<Fp8State> states;
+  for (const std::string& name : fp8_tensor_names(model)) states.push_back(read_fp8_tensor(f.child(name.c_str())));
+  return states;
+}
+
 RunState read_state(const Fields& f) {
   RunState s;
   f.read("contract_version", s.contract_version);
@@ -266,6 +303,7 @@ std::string to_text(const Manifest& m) {
       {"model", model_json(m.model)},
       {"world", {{"ranks", m.ranks}, {"zero_stage", m.zero_stage}, {"pipeline", m.pipeline}, {"tensor", m.tensor}}},
       {"files", files}};
+  if (!m.state.fp8.empty()) manifest["fp8"] = fp8_json(m.state.fp8, m.model);
   if (m.expert != Manifest().expert) manifest["world"]["expert"] = m.expert;
   if (m.shard_group != Manifest().shard_group) manifest["world"]["shard_group"] = m.shard_group;
   if (m.moments != Manifest().moments) manifest["moments"] = m.moments;
@@ -290,6 +328,7 @@ Manifest read_manifest(std::string_view text) {
   Manifest m;
   m.state = read_state(fields.child("state"));
   m.model = read_model(fields.child("model"));
+  if (fields.has("fp8")) m.state.fp8 = read_fp8(fields.child("fp8"), m.model);
   const Fields world = fields.child("world");
   world.read("ranks", m.ranks);
   world.read("zero_stage", m.zero_stage);

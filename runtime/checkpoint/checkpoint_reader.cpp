@@ -89,6 +89,11 @@ Manifest CheckpointReader::manifest_of(const std::string& folder, std::int64_t s
   if (s.sampler != (sampler.on() ? sampler.at(samples) : SamplerState{}))
     refuse("its sampler stands at sample " + std::to_string(s.sampler.index) + " of epoch " +
            std::to_string(s.sampler.epoch) + ", which is not where its data position is");
+  const bool scaled = d.fp8.keeps_state() && plan_.numerics != Numerics::shapes;
+  const std::size_t tensors = scaled ? std::size_t(fp8_tensors(d.model.layers)) : 0;
+  if (s.fp8.size() != tensors)
+    refuse("it has the scales of " + std::to_string(s.fp8.size()) + " tensors in fp8, and " + std::to_string(tensors) +
+           " have one");
   if (s.optimizer_steps < 0 || s.optimizer_steps > step + optimizer_start(d.quirks).steps || s.skips.steps > step)
     refuse("its numbers of steps do not go together");
   return manifest;

@@ -98,9 +98,14 @@ void fields(Archive& a, SamplerState& s) {
 }
 
 template <class Archive>
+void fields(Archive& a, Fp8State& s) {
+  a(s.scale, s.amax_history);
+}
+
+template <class Archive>
 void fields(Archive& a, RunState& s) {
   a(s.contract_version, s.definition, s.step, s.data_position, s.sampler, s.training_seed, s.optimizer_steps, s.skips,
-    s.dropped_batches, s.undone_changes, s.scaler, s.epoch);
+    s.dropped_batches, s.undone_changes, s.scaler, s.fp8, s.epoch);
 }
 
 template <class Archive>

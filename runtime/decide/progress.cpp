@@ -11,6 +11,7 @@ Progress::Progress(const TrainPlan& plan)
     : plan_(plan),
       sampler_(plan.definition),
       scaler_(scaler_plan(plan.definition.quirks, plan.definition.scaler)),
+      fp8_(plan.definition.fp8, plan.numerics == Numerics::shapes ? 0 : plan.definition.model.layers),
       dropped_batches_(plan.definition.drop_batches) {}
 
 std::string Progress::stopped() const {
@@ -59,6 +60,7 @@ RunState Progress::state(std::int64_t optimizer_steps, std::uint32_t epoch) cons
   state.optimizer_steps = optimizer_steps;
   state.scaler = scaler_.state();
   state.skips = skips_;
+  state.fp8 = fp8_.states();
   state.dropped_batches = dropped_batches_;
   state.undone_changes = undone_changes_;
   state.epoch = epoch;
@@ -71,6 +73,7 @@ void Progress::restore(const RunState& state) {
   undo_changes(state.undone_changes);
   scaler_.restore(state.scaler);
   skips_ = state.skips;
+  fp8_.restore(state.fp8);
 }
 
 }  // namespace seeksim::runtime

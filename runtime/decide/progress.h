@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class Progress {
   std::int64_t data_position() const;  // samples that are used up
   const LossScaler& scaler() const { return scaler_; }
   const SkipState& skips() const { return skips_; }
+  const Fp8Scales& fp8() const { return fp8_; }
 
   // The step is committed: the next one is under way.
   void advance() { ++step_; }
@@ -35,6 +37,9 @@ class Progress {
   // What a committed step leaves of itself: whether it was skipped, and how many values were not finite. scales_down:
   // the loss scale takes it for an overflow.
   void account(std::int64_t step, bool skipped, std::int64_t nonfinite, bool scales_down);
+
+  // What an applied step leaves of its magnitudes, of each tensor that is cast to 8 bits; empty: nothing.
+  void move_scales(std::span<const float> amaxes) { fp8_.update(amaxes); }
 
   // Batches to leave out after a restart from a checkpoint: those known bad, and `more` from the first undone step on.
   void leave_out(const std::vector<std::int64_t>& batches, std::int64_t more);
@@ -63,6 +68,7 @@ class Progress {
   std::int64_t began_at_ = 0;
   LossScaler scaler_;
   SkipState skips_;
+  Fp8Scales fp8_;
   std::vector<std::int64_t> dropped_batches_;  // ascending: the definition's, and those found bad on the way
   std::vector<std::int64_t> left_out_;         // batches, whatever the checkpoint says
   std::int64_t leaves_out_more_ = 0;

@@ -21,6 +21,7 @@ struct RunState {
   std::int64_t optimizer_steps = 0;  // Adam's t, which the schedule follows too
   LossScalerState scaler;
   SkipState skips;
+  std::vector<Fp8State> fp8;                  // of each tensor that is cast to 8 bits; empty: none is scaled by history
   std::vector<std::int64_t> dropped_batches;  // that no step uses, found bad on the way
   std::vector<std::int64_t> undone_changes;   // steps of changes that were rolled back, ascending
   std::uint32_t epoch = 0;                    // in which it was written; not compared

@@ -29,6 +29,7 @@
 #include "runtime/model/gpt2_stores.h"
 #include "runtime/model/model.h"
 #include "runtime/model/packing.h"
+#include "runtime/numbers/fp8_products.h"
 #include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
@@ -126,6 +127,13 @@ class Gpt2 final : public Model {
   const std::vector<PackedDocument>* documents(const Batch& batch, Bug bug) const {
     return bug_.is(bug) ? nullptr : batch.documents;
   }
+  // Whether a product of the layer with this weight is one of casts to 8 bits; and all that such a product needs.
+  bool is_fp8(const Pass& p, const ParameterInfo& w) const {
+    return p.batch.fp8.plan != nullptr && fp8_linear(w, s_.L) >= 0;
+  }
+  Fp8Product fp8(const Pass& p, const char* site, const ParameterInfo& w) const {
+    return {p.batch.fp8, work_->fp8, w, site, s_.L, s_.T, bug_};
+  }
   bool splits_tokens() const { return tensor_ != nullptr && tensor_->splits_tokens(); }
   // The residual stream into layer l; out of the last one: l = L.
   MatView<S> residual(Index samples, int l) {
@@ -216,6 +224,9 @@ class Gpt2 final : public Model {
   MatView<const S> all_rows(const Pass& p, const char* tensor, const char* site, MatView<const S> rows);
   void row_product(const Pass& p, const char* site, const ParameterInfo& w, MatView<const S> a,
                    const ParameterInfo* bias, Index segment, MatView<S> out);
+  // out (R, in) = d w^T, of a layer whose rows are split: d (R, C) is the gradient of its output.
+  void row_product_backward(const Pass& p, const char* site, const ParameterInfo& w, MatView<const S> d,
+                            MatView<S> out);
   MatView<S> dropped_rows(const Pass& p, const char* site, const kernels::Dropout& rate, DropoutSite place, int layer,
                           MatView<S> x, MatView<S> y);
   void input_backward(const Pass& p);

@@ -254,12 +254,20 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
 }
 
 template <class S>
+void Gpt2<S>::row_product_backward(const Pass& p, const char* site, const ParameterInfo& w, MatView<const S> d,
+                                   MatView<S> out) {
+  if (!is_fp8(p, w)) return product<S, S>(p.launch, w.name, site, Trans::no, Trans::yes, d, weight(p, w), out, 0);
+  fp8_product<S, S>(p.launch, fp8(p, site, w), {Fp8Use::gradient, Trans::no, d, true},
+                    {Fp8Use::weight, Trans::yes, weight(p, w)}, {}, out, 0);
+}
+
+template <class S>
 void Gpt2<S>::inside_mlp_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
   const Index n = p.batch.samples;
   const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F), (R, U)
   if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
-  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
+  row_product_backward(p, SEEKSIM_SITE, proj, dbranch, dgelu);
   activate_backward(p, dgelu, act(store(l).fc, n, way_.U, slot(l)), dup);
 
   if (p.sink != nullptr) mlp_up_grads(p, l);
@@ -303,7 +311,7 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
                             dropped_att(n, l)));
   if (p.sink != nullptr) attention_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
-  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), datt, 0);
+  row_product_backward(p, SEEKSIM_SITE, proj, dbranch, datt);
   mutate_heads(p, false, datt);
 
   if (way_.context != nullptr)

@@ -71,6 +71,15 @@ MatView<const S> Gpt2<S>::all_rows(const Pass& p, const char* tensor, const char
 template <class S>
 void Gpt2<S>::row_product(const Pass& p, const char* site, const ParameterInfo& w, MatView<const S> a,
                           const ParameterInfo* bias, Index segment, MatView<S> out) {
+  if (is_fp8(p, w)) {
+    const bool back = p.launch.last().phase == Phase::backward;
+    const Fp8Operand<S> left{back ? Fp8Use::gradient : Fp8Use::input, Trans::no, a, true};
+    const Fp8Operand<S> right{Fp8Use::weight, Trans::no, weight(p, w), !back};
+    const VecView<const S> add = bias != nullptr ? vector(p, *bias) : VecView<const S>{};
+    if (tensor_ == nullptr) return fp8_product<S, S>(p.launch, fp8(p, site, w), left, right, add, out, segment);
+    fp8_product<S, float>(p.launch, fp8(p, site, w), left, right, {}, tensor_->node(p.batch.samples), segment);
+    return tensor_->sum_nodes<S>(p.launch, w.name, site, p.batch.samples, add, out);
+  }
   if (tensor_ == nullptr && bias == nullptr)
     return product<S, S>(p.launch, w.name, site, Trans::no, Trans::no, a, weight(p, w), out, segment);
   const VecView<const S> added = bias != nullptr ? vector(p, *bias) : VecView<const S>{};
@@ -233,6 +242,10 @@ void Gpt2<S>::norm(const Pass& p, const char* site, const ParameterInfo& gamma, 
 template <class S>
 void Gpt2<S>::column_product(const Pass& p, const char* site, const ParameterInfo& w, const ParameterInfo* bias,
                              MatView<const S> x, MatView<S> y) {
+  if (is_fp8(p, w))
+    return fp8_product<S, S>(p.launch, fp8(p, site, w), {Fp8Use::input, Trans::no, x, true},
+                             {Fp8Use::weight, Trans::yes, weight(p, w), true},
+                             bias != nullptr ? vector(p, *bias) : VecView<const S>{}, y, 0);
   if (bias == nullptr) return product<S, S>(p.launch, w.name, site, Trans::no, Trans::yes, x, weight(p, w), y, 0);
   product_bias<S>(p.launch, w.name, site, Trans::no, Trans::yes, x, weight(p, w), vector(p, *bias), y, 0);
 }
@@ -282,6 +295,7 @@ void Gpt2<S>::recompute(const Pass& p, const Segment& segment) {
   const std::int32_t micro_batch = p.launch.last().micro_batch;
   Batch batch = p.batch;
   if (bug_.is(Bug::recompute_other_dropout)) ++batch.step;
+  if (bug_.is(Bug::fp8_recompute_other_scale)) batch.fp8.times = 0.75f;
   const Pass again{p.launch, p.weights, batch, {}, nullptr};
   p.launch.phase(Phase::recompute, micro_batch);
   for (int l = segment.first; l < segment.end; ++l) {

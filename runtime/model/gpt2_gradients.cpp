@@ -89,6 +89,13 @@ void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const Parameter
     const MatView<const S> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
     const MatView<float> dw = as_matrix(p.sink->open(b, weight_offset, w.size), w.rows(), w.cols());
     // A sample's tokens, or a segment's, are one chain, and samples or segments are leaves: K-segments (F2).
+    if (is_fp8(p, w)) {
+      const Fp8Operand<S> in{Fp8Use::input, column ? Trans::no : Trans::yes, xs};
+      const Fp8Operand<S> gradient{Fp8Use::gradient, column ? Trans::yes : Trans::no, dys};
+      fp8_product<S, float>(p.launch, fp8(p, SEEKSIM_SITE, w), column ? gradient : in, column ? in : gradient, {}, dw,
+                            way_.segment);
+      continue;
+    }
     product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw,
                       way_.segment);
   }

@@ -59,6 +59,8 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
   dx_ = stored(device, "d residual", (defers ? piece_.layers() + 1 : 1) * Rs * C);
   if (defers) deferred_ = make_deferred(device);
   if (!work_->branch) make_workspace(device, defers);
+  if (plan.definition.fp8.on() && !work_->fp8.a)
+    work_->fp8 = make_fp8_work(device, plan, parameters, samples_max * way_.rows);
   if (work_->angles && !work_->angles_at_home) keep_angles(device, plan.definition.model.rope_theta);
 }
 

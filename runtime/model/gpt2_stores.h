@@ -7,6 +7,7 @@
 #include "runtime/comm/context_group.h"
 #include "runtime/comm/tensor_parallel.h"
 #include "runtime/layout/gpt2_parameters.h"
+#include "runtime/numbers/fp8_products.h"
 
 namespace seeksim::runtime {
 
@@ -103,6 +104,7 @@ struct Gpt2Workspace {
   BufferPtr scratch;         // (2T, T)  fused attention: none
   BufferPtr angles;          // (T, D)   of rotary positions
   BufferPtr angles_at_home;  // the same, in memory of the host
+  Fp8Work fp8;               // of products whose operands are cast to 8 bits
   BufferPtr unused;          // (C)      the gradient of a frozen bias whose norm's weight is trained
 };
 

@@ -9,6 +9,7 @@
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/layout/parameters.h"
+#include "runtime/numbers/fp8_amaxes.h"
 #include "runtime/seams/seams.h"
 
 namespace seeksim::runtime {
@@ -30,6 +31,7 @@ struct Batch {
   Index learned = 0;            // tokens of each sample that have a loss, the first ones; 0: all
   std::int32_t separator = -1;  // the token that ends a document; -1: each sample is one
   const std::vector<PackedDocument>* documents = nullptr;  // of all samples, in order; null: each is one document
+  Fp8Pass fp8 = {};                                        // how operands of linear layers are cast
 };
 
 // Samples [first, first + count) of a micro-batch that form one tree node.

@@ -22,6 +22,7 @@
 #include "runtime/plan/provenance_plan.h"
 #include "runtime/plan/sampler_plan.h"
 #include "runtime/rules/bug.h"
+#include "runtime/rules/fp8_scaling.h"
 #include "runtime/rules/loss_scaler.h"
 #include "runtime/rules/quirks.h"
 #include "runtime/seams/buffer.h"
@@ -133,6 +134,7 @@ struct Definition {
   LossScalerPlan scaler;
   CompressionPlan compression;   // of gradients between ranks
   LocalSgdPlan local_sgd;        // workers with weights of their own
+  Fp8Plan fp8;                   // of the operands of linear layers
   Quirks quirks;                 // what is done as another framework does it
   double gradient_clipping = 0;  // 0: off
   std::vector<Change> changes;   // by step, each step once

@@ -340,6 +340,37 @@ SEEKSIM_BUG(packing_learns_boundaries,
 SEEKSIM_BUG(packing_means_of_samples,
             "each micro-batch's loss is the mean of its own tokens, and the step's the mean of those (data.packing)",
             "golden")
+SEEKSIM_BUG(fp8_states_not_saved,
+            "scales and histories are not in checkpoints: a run that goes on from one begins with a scale of 1 (fp8 with "
+            "delayed scaling, checkpoints, with a restart)",
+            "golden")
+SEEKSIM_BUG(fp8_amax_of_own_rank,
+            "each rank scales by the largest magnitudes that it has seen itself (fp8 with delayed scaling)",
+            "replicas_equal")
+SEEKSIM_BUG(fp8_amax_of_last_micro_batch,
+            "the last micro-batch overwrites the magnitudes of those before it (fp8 with delayed scaling, accumulation)",
+            "golden")
+SEEKSIM_BUG(fp8_moves_before_vote,
+            "histories move when the passes of a step end, so that a step which is redone moves them twice (fp8 with "
+            "delayed scaling, with a fault)",
+            "golden")
+SEEKSIM_BUG(fp8_moves_on_skipped,
+            "a step that is skipped moves the histories (fp8 with delayed scaling, with a step that is skipped)", "golden")
+SEEKSIM_BUG(fp8_scale_of_this_step,
+            "a tensor is scaled by what is in the micro-batch at hand instead of by earlier steps (fp8 with delayed "
+            "scaling)",
+            "golden")
+SEEKSIM_BUG(fp8_recompute_other_scale,
+            "activations are computed again with other scales than the first time (fp8 with delayed scaling, activation "
+            "checkpointing)",
+            "golden")
+SEEKSIM_BUG(fp8_unsaturated,
+            "gradients beyond the largest number of 8 bits become NaN instead of that number (fp8 with delayed scaling, "
+            "gradients that outgrow their scale)",
+            "golden")
+SEEKSIM_BUG(fp8_joiner_starts_anew,
+            "a rank that joins begins with a scale of 1 and no history (fp8 with delayed scaling, a rank that joins)",
+            "replicas_equal")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")

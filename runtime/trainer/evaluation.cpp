@@ -116,7 +116,8 @@ void Evaluation::forward(int micro_batch, std::size_t piece) {
                     .seed = bench_.definition().training_seed,
                     .trains = bench_.planted->evaluates_with_dropout(),
                     .separator = packing.separator,
-                    .documents = packing.on() ? &flight.documents : nullptr};
+                    .documents = packing.on() ? &flight.documents : nullptr,
+                    .fp8 = passes_.fp8(false)};
   if (GatheredWeights* gathered = tensors_.gathered()) gathered->begin_evaluation(micro_batch, piece);
   flight.model->forward(compute, tensors_.in_use(), batch);
   flight.gone_forward = compute.queue().record();

@@ -52,6 +52,7 @@ void Passes::allocate() {
     provenance_.emplace(bench_.rank.device, plan);
     bench_.compute.watched_by(&*provenance_);
   }
+  if (bench_.definition().fp8.keeps_state()) amaxes_.emplace(bench_.rank, bench_.plan);
   make_room();
 }
 
@@ -174,6 +175,7 @@ void Passes::begin_step() {
   if (GatheredWeights* gathered = tensors_.gathered()) gathered->begin_step(bench_.compute, bench_.progress.step());
   if (provenance_) provenance_->begin_step(bench_.compute.queue(), bench_.progress.step());
   if (rerun_) rerun_->begin_step(bench_.compute);
+  if (amaxes_) amaxes_->begin_step(bench_.compute);
 }
 
 void Passes::carry_out(const Instruction& i) {
@@ -289,7 +291,8 @@ Batch Passes::batch(const InFlight& flight, bool backward) const {
           .seed = drawn.seed,
           .learned = learned_,
           .separator = bench_.definition().data.packing.separator,
-          .documents = bench_.definition().data.packing.on() ? &flight.documents : nullptr};
+          .documents = bench_.definition().data.packing.on() ? &flight.documents : nullptr,
+          .fp8 = fp8(true)};
 }
 
 float Passes::loss_scale(const InFlight& flight) const {

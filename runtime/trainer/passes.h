@@ -52,6 +52,14 @@ class Passes {
   InFlight& free_flight(std::size_t piece) { return flights_[piece].front(); }
   // Whether what launches write is scanned, where the plan asks for it.
   void watch(bool on) { bench_.compute.watched_by(on && provenance_ ? &*provenance_ : nullptr); }
+  // The magnitudes of what is cast to 8 bits; null: scales do not follow from them.
+  Fp8Amaxes* amaxes() { return amaxes_ ? &*amaxes_ : nullptr; }
+  // How operands are cast, and whether magnitudes are recorded.
+  Fp8Pass fp8(bool records) const {
+    const Fp8Plan& plan = bench_.definition().fp8;
+    if (!plan.on()) return {};
+    return {&plan, &bench_.progress.fp8(), records && amaxes_ ? amaxes_->recorded() : nullptr};
+  }
   // The step is done: reports the ranges of values to the observer, where they are recorded.
   void tell_ranges();
   // Where each micro-batch is run twice: which range of gradients had other bits the second time.
@@ -101,7 +109,8 @@ class Passes {
   std::vector<Instruction> instructions_;           // of a step, up to the reduction of gradients
   std::vector<float> token_weights_;                // of each: as a multiple of one over the step's tokens
   std::optional<Provenance> provenance_;
-  std::optional<Rerun> rerun_;  // where each micro-batch is run twice
+  std::optional<Fp8Amaxes> amaxes_;  // where scales follow from them
+  std::optional<Rerun> rerun_;       // where each micro-batch is run twice
 };
 
 }  // namespace seeksim::runtime

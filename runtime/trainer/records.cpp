@@ -243,6 +243,10 @@ void Records::replica() {
   else if (tensors_.flat_weights_here())
     record.parameters = replicated_digests();
   list_what_all_ways_hold(record);
+  if (const Fp8Scales& fp8 = bench_.progress.fp8(); !fp8.states().empty()) {
+    record.parameters.emplace_back("fp8 scales", fp8.digest());
+    if (record.ways > 1) record.on_all_ways.push_back(record.parameters.back());
+  }
   if (tensors_.keeper() != nullptr) list_shards(record);
   bench_.observer.replica(bench_.rank.id, record);
 }

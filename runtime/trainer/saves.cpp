@@ -179,6 +179,12 @@ void Saves::hear(Vote, const Agreement& agreement, bool) {
   if (writer_) writer_->heard(agreement);
 }
 
+RunState Saves::run_state() const {
+  RunState state = bench_.progress.state(tensors_.optimizer_steps(), world_.epoch());
+  if (bench_.plan.bug.is(Bug::fp8_states_not_saved)) state.fp8.assign(state.fp8.size(), {});
+  return state;
+}
+
 void Saves::begin() {
   due_ = false;
   ShardKeeper* const keeper = tensors_.keeper();

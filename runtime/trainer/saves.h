@@ -51,7 +51,7 @@ class Saves final : public VoteRider {
 
  private:
   void begin();
-  RunState run_state() const { return bench_.progress.state(tensors_.optimizer_steps(), world_.epoch()); }
+  RunState run_state() const;
   std::vector<SavedPiece> pieces_to_save() const;
   std::vector<PlaceToFill> places_to_fill();
   bool is_written_elsewhere(const ParameterInfo& parameter) const;

@@ -45,6 +45,7 @@ void Trainer::train_step() {
   // Forward and backward passes of all micro-batches. Each adds nodes to the gradient tree; what they are depends on
   // the samples, never on the cut.
   passes_.run();
+  agree_on_amaxes();
 
   // The gradient of the global batch, the same bits everywhere: of all parameters or of the shard; and what it amounts
   // to.
@@ -131,6 +132,7 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   const bool scales_down = bench_.planted->scales_down(!applied, committed);
   bench_.progress.account(committed, !applied, result.nonfinite,
                           scales_down && bench_.plan.bug.mutant != Mutant::scaler_never_backs_off);
+  move_scales(applied);
   if (!applied && bench_.plan.bug.mutant == Mutant::adam_counts_skipped)
     tensors_.continue_at(tensors_.optimizer_steps() + 1);
   transfer_.step_committed();
@@ -160,6 +162,26 @@ void Trainer::meet() {
   tensors_.take_outer_weights();
   bench_.finish_all(bench_.compute.last(), Edge::workers_met, !saves_.under_way());
   outer->made(step());
+}
+
+// Where operands are cast to 8 bits by what earlier steps held: of all samples of this one, along the data axis, and
+// then among the ranks of a replica, who have other layers or other parts of them.
+void Trainer::agree_on_amaxes() {
+  Fp8Amaxes* const amaxes = passes_.amaxes();
+  if (amaxes == nullptr) return;
+  std::vector<Communicator*> over = {&world_.comm()};
+  if (Replica* replica = world_.replica()) over.push_back(replica->communicators().front());
+  amaxes->agree(bench_.compute, over);
+  if (bench_.plan.bug.is(Bug::fp8_moves_before_vote)) bench_.progress.move_scales(amaxes->read(bench_.has_values()));
+}
+
+// A step that is skipped moves nothing, as it leaves the moments alone.
+void Trainer::move_scales(bool applied) {
+  const PlantedBug& bug = bench_.plan.bug;
+  Fp8Amaxes* const amaxes = passes_.amaxes();
+  if (amaxes == nullptr || bug.is(Bug::fp8_moves_before_vote)) return;
+  const std::vector<float> most = amaxes->read(bench_.has_values());
+  if (applied || bug.is(Bug::fp8_moves_on_skipped)) bench_.progress.move_scales(most);
 }
 
 // ---- around the steps ----------------------------------------------------------------------------------------------
@@ -342,7 +364,9 @@ void Trainer::take_over(const HandOver& given) {
                 "rank %d joins a run of another definition", bench_.rank.id);
   transfer_.take_over(given);
   saves_.begin_with(given.load_most);
-  bench_.progress.restore(given.run);
+  RunState run = given.run;
+  if (bench_.plan.bug.is(Bug::fp8_joiner_starts_anew)) run.fp8.clear();
+  bench_.progress.restore(run);
   bench_.progress.leave_out(given.left_out, given.leaves_out_more);
   pace_.continue_with(given.window);
 }

@@ -116,6 +116,8 @@ class Trainer {
   float apply(float norm, double lr);
   void meet();
   void commit(const StepResult& result, bool applied, double lr);
+  void agree_on_amaxes();
+  void move_scales(bool applied);
   void allocate();
   NextWorld wanted_world() const;
 

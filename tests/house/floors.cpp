@@ -69,6 +69,7 @@ const std::vector<Wing>& wings() {
         {"plan"},
         {"layout", "launch"},
         {"files", "comm", "samples"},
+        {"numbers"},
         {"detect", "model"},
         {"decide", "zero"},
         {"checkpoint"},

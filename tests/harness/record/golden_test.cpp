@@ -201,6 +201,13 @@ std::vector<Telling> telling() {
       {{"workers", "8"}, {"every", "3"}});
   add("local_sgd.outer", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},
       {{"type", "nesterov"}, {"lr", "0.5"}, {"momentum", "0.5"}});
+  add("fp8", {"fp8={\"scaling\":\"delayed\"}"},
+      {{"scaling", "mx"},
+       {"format", "e4m3"},
+       {"amax_history_len", "7"},
+       {"amax_compute_algo", "most_recent"},
+       {"margin", "1"},
+       {"power_2_scale", "true"}});
   return all;
 }
 

@@ -111,6 +111,22 @@ TEST(Property, ContextGroupsKeepTheBits) {
   keeps_the_bits("context groups", wanted, 12);
 }
 
+TEST(Property, Fp8KeepsTheBits) {
+  Wanted wanted = with(&Wanted::fp8);
+  wanted.formulas = true;
+  keeps_the_bits("fp8", wanted, 13);
+}
+TEST(Property, Fp8KeepsTheBitsInModelsThatAreCut) {
+  Wanted wanted = with(&Wanted::fp8);
+  wanted.parallel = true;
+  keeps_the_bits("fp8 in stages and ways", wanted, 14);
+}
+TEST(Property, RestartsKeepTheScalesOfFp8) {
+  Wanted wanted = with(&Wanted::fp8);
+  wanted.restarts = true;
+  keeps_the_bits("fp8 with restarts", wanted, 15);
+}
+
 // ---- faults and orders
 // -----------------------------------------------------------------------------------------------
 

@@ -176,6 +176,38 @@ TEST(CheckpointFields, WhereASamplerStandsMatters) {
   }
 }
 
+// Scales and histories of what is cast to 8 bits, under the names of their tensors.
+TEST(CheckpointFields, ScalesOfFp8Matter) {
+  TrainPlan plan = saving_plan(2);
+  plan.checkpoint.keep = 100;
+  plan.definition.fp8 = {.scaling = Fp8Scaling::delayed, .amax_history_len = 2};
+  const Saved saved = saved_by(plan);
+  Looking looking(*saved.disks, saved.plan);
+  const json whole = json::parse(looking.storage.read(looking.folder(2) + '/' + kManifest));
+  ASSERT_EQ(difference_after(saved, 2, sealed(whole)), "");
+  ASSERT_EQ(whole["fp8"].size(), std::size_t(fp8_tensors(plan.definition.model.layers)));
+  json other = whole;
+  other.erase("fp8");
+  EXPECT_EQ(difference_after(saved, 2, sealed(other)).substr(0, 8), "refused:");
+  for (const auto& [name, state] : whole["fp8"].items()) {
+    other = whole;
+    other["fp8"].erase(name);
+    EXPECT_EQ(difference_after(saved, 2, sealed(other)).substr(0, 8), "refused:") << name;
+  }
+  const char* const kTensor = "h.0.attn.c_attn.weight/input";
+  ASSERT_TRUE(whole["fp8"].contains(kTensor));
+  other = whole;
+  other["fp8"][kTensor]["scale"] = 1;
+  EXPECT_NE(difference_after(saved, 2, sealed(other)), "");
+  other = whole;
+  other["fp8"][kTensor]["amax_history"] = "7149f2ca7149f2ca";  // 1e30
+  EXPECT_NE(difference_after(saved, 2, sealed(other)), "");
+  for (const char* const bad : {"1", "zzzzzzzz", "123456789"}) {
+    other["fp8"][kTensor]["amax_history"] = bad;
+    EXPECT_EQ(difference_after(saved, 2, sealed(other)).substr(0, 8), "refused:") << bad;
+  }
+}
+
 // Tensors, by kind: without one it is refused; with zeros in its place the bits are others.
 TEST(CheckpointFields, EachKindOfTensorMatters) {
   TrainPlan plan = saving_plan(2);

@@ -1,0 +1,97 @@
+#include "harness/testing/feature_draws.h"
+
+#include <algorithm>
+
+namespace seeksim::property {
+
+namespace {
+
+// A set of samples that a few steps go through more than once, or do not come to the end of.
+void draw_sampler(Json& s) {
+  Json& sampler = s["data"]["sampler"];
+  const int batch = s["deepspeed"].value("train_batch_size", 1);
+  sampler = {{"order", any_of<std::string>({"sequential", "shuffled"})}, {"samples", batch + between(0, 2 * batch)}};
+  if (sampler["order"] == "shuffled" && one_in(2)) sampler["seed"] = between(0, 1000);
+  if (one_in(2)) sampler["drop_last"] = true;
+}
+
+void draw_curriculum(Json& s) {
+  const int context = s["model"]["context"], most = between(1, context);
+  s["curriculum"] = {{"min_difficulty", between(1, most)}, {"max_difficulty", most}, {"schedule_type", "fixed_root"}};
+  s["curriculum"]["schedule_config"] = {{"total_curriculum_step", between(1, 4)},
+                                        {"difficulty_step", between(1, 3)},
+                                        {"root_degree", any_of<int>({1, 2, 3})}};
+}
+
+// Documents of a few tokens: of a text, words. Attention drops nothing there.
+void draw_packing(Json& s) {
+  s["data"]["packing"] = {{"separator", s["data"].contains("text") ? 32 : 0}};
+  Json& dropout = s["model"]["dropout"];
+  if (dropout.is_number()) dropout = {{"embedding", dropout}, {"residual", dropout}};
+  if (dropout.is_object()) dropout["attention"] = 0;
+  if (dropout.is_null()) s["model"].erase("dropout");
+}
+
+}  // namespace
+
+void draw_compression(Json& s) {
+  const int groups = between(1, 6), samples = any_of<int>({1, 2, 4});
+  s["compression"] = {{"method", any_of<std::string>({"fp16", "bf16", "int8", "sign", "top"})},
+                      {"groups", groups},
+                      {"error_feedback", !one_in(4)},
+                      {"top", any_of<int>({1, 16, 1024})}};
+  s["deepspeed"]["train_batch_size"] = groups * samples;
+}
+
+void draw_local_sgd(Json& s, int ranks) {
+  const int workers = ranks * between(1, 3), samples = any_of<int>({1, 2, 4});
+  s["local_sgd"] = {{"workers", workers}, {"every", between(1, 3)}};
+  s["local_sgd"]["outer"] = {{"type", any_of<std::string>({"average", "sgd", "nesterov"})}};
+  if (s["local_sgd"]["outer"]["type"] != "average")
+    s["local_sgd"]["outer"].update(
+        {{"lr", any_of<double>({0.3, 0.7, 1})}, {"momentum", any_of<double>({0, 0.5, 0.9})}});
+  s["deepspeed"]["train_batch_size"] = workers * samples;
+  if (s["deepspeed"].contains("bf16")) s["deepspeed"]["bf16"].erase("bf16_master_weights_and_grads");
+  s["steps"] = between(1, 6);
+}
+
+void draw_fp8(Json& s) {
+  const Json& world = s["world"];
+  const bool cut = world.value("tensor", 1) > 1 || world.value("context", 1) > 1;
+  const std::string scaling = any_of<std::string>({"delayed", "delayed", "mx", cut ? "mx" : "current"});
+  s["fp8"] = {{"scaling", scaling}, {"format", any_of<std::string>({"hybrid", "e4m3"})}};
+  if (scaling != "mx") s["fp8"].update({{"margin", between(0, 2)}, {"power_2_scale", one_in(2)}});
+  if (scaling == "delayed")
+    s["fp8"].update(
+        {{"amax_history_len", between(1, 3)}, {"amax_compute_algo", any_of<std::string>({"max", "most_recent"})}});
+  s["model"].erase("experts");
+}
+
+void draw_evaluation(Json& s) {
+  s["evaluation"] = {{"every_steps", between(0, 2)}, {"samples", between(1, 9)}, {"micro_batch", between(1, 4)}};
+  if (s["data"].contains("text")) s["data"]["held_out_bytes"] = s["model"]["context"].get<int>() + between(1, 500);
+}
+
+void draw_samples(Json& s, const Wanted& wanted) {
+  if (one_in(3)) draw_sampler(s);
+  const auto& checks = s["checks"];
+  const bool tags = std::find(checks.begin(), checks.end(), "conservation") != checks.end() ||
+                    wanted.check == "conservation" || !wanted.bug.empty();
+  if (tags || s["model"].contains("experts")) return;
+  if (one_in(3)) draw_curriculum(s);
+  if (one_in(3)) draw_packing(s);
+}
+
+void draw_restarts(Json& s, int ranks, int steps) {
+  s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", between(1, 2)}, {"async", one_in(2)}};
+  s["recovery"] = {{"policy", "stop"}, {"watchdog_s", 60}, {"restarts", 3}, {"restart_s", 10}};
+  s["faults"] = Json::array();
+  for (int n = between(1, 2); n > 0; --n)
+    s["faults"].push_back({{"kind", "rank_crash"},
+                           {"rank", between(0, ranks - 1)},
+                           {"step", between(0, steps - 1)},
+                           {"op", "vote"},
+                           {"mode", any_of<std::string>({"before", "after"})}});
+}
+
+}  // namespace seeksim::property

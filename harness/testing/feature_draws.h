@@ -1,0 +1,34 @@
+// Draws of single features of a scenario, for scenario_gen. Each changes the document that has been drawn so far.
+#pragma once
+
+#include <rapidcheck.h>
+
+#include <string>
+#include <vector>
+
+#include "harness/testing/scenario_gen.h"
+
+namespace seeksim::property {
+
+inline int between(int least, int most) { return *rc::gen::inRange(least, most + 1); }
+inline bool one_in(int n) { return between(1, n) == 1; }
+
+template <class T>
+T any_of(std::vector<T> values) {
+  return values[std::size_t(between(0, int(values.size()) - 1))];
+}
+
+// Gradients rounded on their way, in groups of powers of two of samples.
+void draw_compression(Json& s);
+// As many workers as ranks, or more, each with a power of two of samples; an outer step is due or not when a rank dies.
+void draw_local_sgd(Json& s, int ranks);
+// Any recipe of casts to 8 bits; scales of the current step stay inside a rank.
+void draw_fp8(Json& s);
+// Fewer held-out samples than ranks, or more, in micro-batches of any size.
+void draw_evaluation(Json& s);
+// Sets of samples, lengths by step, packed documents. What counts samples by tags wants all of them alike.
+void draw_samples(Json& s, const Wanted& wanted);
+// A job that dies once or twice and is started again from a checkpoint.
+void draw_restarts(Json& s, int ranks, int steps);
+
+}  // namespace seeksim::property
