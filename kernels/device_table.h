@@ -11,6 +11,7 @@
 #include "kernels/cast.h"
 #include "kernels/dropout.h"
 #include "kernels/experts.h"
+#include "kernels/fp8.h"
 #include "kernels/fused_attention.h"
 #include "kernels/optimizer.h"
 #include "kernels/range.h"
@@ -128,6 +129,15 @@ struct DeviceExperts {
   void (*unpack)(Lane, const std::int32_t* sources, Mat<const T> rows, Mat<T> out);
 };
 
+// Casts to 8 bits (fp8.h).
+template <class T>
+struct DeviceCasts {
+  void (*cast)(Lane, const Fp8Cast&, Mat<const T> x, Mat<float> y);
+  void (*cast_samples)(Lane, const Fp8Rule&, Index rows, Mat<const T> x, Mat<float> y);
+  void (*cast_mx)(Lane, Fp8, bool down, Index segment, Mat<const T> x, Mat<float> y);
+  void (*fold_magnitude)(Lane, Mat<const T> x, Vec<float> out);
+};
+
 struct DeviceCommon {
   void (*unary)(Lane, Unary, Vec<const float> x, Vec<float> y);
   void (*fill_bits)(Lane, Vec<float> x, std::uint32_t bits);
@@ -171,6 +181,9 @@ struct DeviceTable {
   DeviceExperts<float> experts_float{};
   DeviceExperts<bf16> experts_bf16{};
   DeviceExperts<fp16> experts_fp16{};
+  DeviceCasts<float> casts_float{};
+  DeviceCasts<bf16> casts_bf16{};
+  DeviceCasts<fp16> casts_fp16{};
   DeviceCommon common{};
   // Products of the device's vendor, for `fast` (fast.h). Returns false if it does not offer this one. Null: has none.
   bool (*vendor_gemm)(Lane, const AnyGemm&, bool tf32) = nullptr;
@@ -190,6 +203,10 @@ struct DeviceTable {
   template <class T>
   const DeviceExperts<T>& experts() const {
     return of<T>(experts_float, experts_bf16, experts_fp16);
+  }
+  template <class T>
+  const DeviceCasts<T>& casts() const {
+    return of<T>(casts_float, casts_bf16, casts_fp16);
   }
 
  private:

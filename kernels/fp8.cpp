@@ -15,10 +15,9 @@ constexpr std::uint32_t kInfinity = 0x7f800000U;
 int mantissa_bits(Fp8 format) { return format == Fp8::e4m3 ? 3 : 2; }
 int bias(Fp8 format) { return format == Fp8::e4m3 ? 7 : 15; }
 
-void check_cast(Index rows, Index cols, Mat<float> y, const Lane& lane) {
+void check_cast(Index rows, Index cols, Mat<float> y) {
   SEEKSIM_CHECK_EQ(rows, y.rows);
   SEEKSIM_CHECK_EQ(cols, y.cols);
-  SEEKSIM_CHECK(device_of(lane) == nullptr, "no kernels of a device cast to %d bits", 8);
 }
 
 // Calls each(first, size) for the blocks of n elements, in segments.
@@ -82,7 +81,8 @@ float fp8_scale(const Fp8Rule& rule, float amax, float otherwise) {
 
 template <class T>
 void fp8_cast(Lane lane, const Fp8Cast& cast, InMat<T> x, Mat<float> y) {
-  check_cast(x.rows, x.cols, y, lane);
+  check_cast(x.rows, x.cols, y);
+  if (const DeviceTable* device = device_of(lane)) return device->casts<T>().cast(lane, cast, x, y);
   for (Index r = 0; r < x.rows; ++r) elements_in<T>().fp8_cast(cast, x.row(r), y.row(r), x.cols);
 }
 
@@ -90,6 +90,8 @@ template <class T>
 void fp8_cast_samples(Lane lane, const Fp8Rule& rule, Index rows, InMat<T> x, Mat<float> y) {
   SEEKSIM_CHECK(rows > 0 && x.rows % rows == 0, "%lld rows in samples of %lld", static_cast<long long>(x.rows),
                 static_cast<long long>(rows));
+  check_cast(x.rows, x.cols, y);
+  if (const DeviceTable* device = device_of(lane)) return device->casts<T>().cast_samples(lane, rule, rows, x, y);
   for (Index first = 0; first < x.rows; first += rows) {
     const Mat<const T> sample{x.row(first), rows, x.cols, x.stride};
     float amax = 0;
@@ -100,7 +102,8 @@ void fp8_cast_samples(Lane lane, const Fp8Rule& rule, Index rows, InMat<T> x, Ma
 
 template <class T>
 void mx_cast(Lane lane, Fp8 format, bool down, Index segment, InMat<T> x, Mat<float> y) {
-  check_cast(x.rows, x.cols, y, lane);
+  check_cast(x.rows, x.cols, y);
+  if (const DeviceTable* device = device_of(lane)) return device->casts<T>().cast_mx(lane, format, down, segment, x, y);
   if (down) {
     for_blocks(x.rows, segment, [&](Index first, Index size) {
       elements_in<T>().mx_columns(format, {x.row(first), size, x.cols, x.stride},
@@ -118,8 +121,7 @@ void mx_cast(Lane lane, Fp8 format, bool down, Index segment, InMat<T> x, Mat<fl
 template <class T>
 void fold_magnitude(Lane lane, InMat<T> x, Vec<float> out) {
   SEEKSIM_CHECK(out.n >= 1, "nowhere to put the magnitude");
-  SEEKSIM_CHECK(device_of(lane) == nullptr, "no kernels of a device measure magnitudes, of %lld rows",
-                static_cast<long long>(x.rows));
+  if (const DeviceTable* device = device_of(lane)) return device->casts<T>().fold_magnitude(lane, x, out);
   std::uint32_t most = std::bit_cast<std::uint32_t>(out[0]);
   for (Index r = 0; r < x.rows; ++r) most = std::max(most, elements_in<T>().magnitude_bits(x.row(r), x.cols));
   out[0] = std::bit_cast<float>(std::min(most, kInfinity));

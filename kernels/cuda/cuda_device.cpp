@@ -20,6 +20,9 @@ const DeviceTable& cuda_device() {
     t.experts_float = cuda_experts_float();
     t.experts_bf16 = cuda_experts_bf16();
     t.experts_fp16 = cuda_experts_fp16();
+    t.casts_float = cuda_casts_float();
+    t.casts_bf16 = cuda_casts_bf16();
+    t.casts_fp16 = cuda_casts_fp16();
     t.common = cuda_common();
     t.vendor_gemm = cublas_gemm;
     return t;

@@ -22,6 +22,9 @@ DeviceElements<fp16> cuda_elements_fp16();
 DeviceExperts<float> cuda_experts_float();
 DeviceExperts<bf16> cuda_experts_bf16();
 DeviceExperts<fp16> cuda_experts_fp16();
+DeviceCasts<float> cuda_casts_float();
+DeviceCasts<bf16> cuda_casts_bf16();
+DeviceCasts<fp16> cuda_casts_fp16();
 DeviceCommon cuda_common();
 
 }  // namespace seeksim::kernels

@@ -15,6 +15,8 @@ namespace {
 
 #include "kernels/cuda/tables.inl"
 
+#include "kernels/cuda/fp8.inl"
+
 bool threads_backwards = false;
 
 class HostLaunch {
@@ -68,6 +70,9 @@ const DeviceTable& emulated_device() {
       .experts_float = Experts<HostLaunch, float>::table(),
       .experts_bf16 = Experts<HostLaunch, bf16>::table(),
       .experts_fp16 = Experts<HostLaunch, fp16>::table(),
+      .casts_float = Casts<HostLaunch, float>::table(),
+      .casts_bf16 = Casts<HostLaunch, bf16>::table(),
+      .casts_fp16 = Casts<HostLaunch, fp16>::table(),
       .common = Common<HostLaunch>::table(),
   };
   return kTable;

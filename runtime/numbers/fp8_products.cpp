@@ -4,6 +4,7 @@
 #include <array>
 #include <type_traits>
 
+#include "kernels/host_access.h"
 #include "kernels/check.h"
 #include "kernels/slabs.h"
 #include "runtime/launch/typed_ops.h"
@@ -78,7 +79,7 @@ void record_magnitude(Launcher& launch, const Fp8Product& of, int tensor, MatVie
   launch(
       of.weight.name, of.site, memory_cost(values.rows * values.cols),
       [last_one_only](Lane lane, Mat<const S> x, Vec<float> most) {
-        if (last_one_only) most[0] = 0;
+        if (last_one_only) kernels::clear(lane, most);
         kernels::fold_magnitude<S>(lane, x, most);
       },
       values, vec<float>(*of.pass.amaxes, tensor, 1));

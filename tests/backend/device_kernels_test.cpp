@@ -12,6 +12,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
+#include "kernels/fp8.h"
 #include "kernels/gemm.h"
 #include "kernels/layer_norm.h"
 #include "kernels/logit_scale.h"
@@ -332,6 +333,31 @@ void lion(runtime::DeviceMemory& device) {
 
 // A matrix of 24 x 60: its direction, its norm, one round of the iteration, and the step.
 template <class T>
+void casts_to_fp8(runtime::DeviceMemory& device) {
+  using kernels::Fp8;
+  struct Shape {
+    Index rows, cols, of_sample, segment;
+  };
+  for (const Shape s : {Shape{1, 1, 1, 0}, {6, 77, 2, 0}, {70, 45, 35, 33}, {2100, 3, 700, 64}}) {
+    for (const Fp8 format : {Fp8::e4m3, Fp8::e5m2}) {
+      Problem p(device);
+      p.random<T>(s.rows * s.cols);
+      for (int result = 0; result < 4; ++result) p.room<float>(s.rows * s.cols);
+      p.random<float>(1);
+      p.compare("casts to 8 bits", [&](Lane lane, const Problem::Arrays& a) {
+        const auto x = a.mat<const T>(0, s.rows, s.cols);
+        const auto result = [&](int i) { return a.mat<float>(i, s.rows, s.cols); };
+        kernels::fp8_cast<T>(lane, {format, 300.0F, s.cols != 45}, x, result(1));
+        kernels::fp8_cast_samples<T>(lane, {format, 1, s.cols == 45}, s.of_sample, x, result(2));
+        kernels::mx_cast<T>(lane, format, false, s.segment, x, result(3));
+        kernels::mx_cast<T>(lane, format, true, s.segment, x, result(4));
+        kernels::fold_magnitude<T>(lane, x, a.vec<float>(5));
+      });
+    }
+  }
+}
+
+template <class T>
 void muon(runtime::DeviceMemory& device) {
   for (const float decay : {0.0f, 0.1f}) {
     const Index rows = 24, cols = 60, n = rows * cols;
@@ -476,6 +502,7 @@ const Kernels kKernels[] = {SEEKSIM_OF_ALL_TYPES(products),
                             SEEKSIM_OF_ALL_TYPES(optimizers),
                             SEEKSIM_OF_ALL_TYPES(lion),
                             SEEKSIM_OF_ALL_TYPES(muon),
+                            SEEKSIM_OF_ALL_TYPES(casts_to_fp8),
                             {"sums_of_ways", sums_of_ways},
                             {"the_rest", the_rest}};
 #undef SEEKSIM_OF_ALL_TYPES

@@ -15,7 +15,7 @@ namespace seeksim::kernels::test {
 namespace {
 
 class Fp8Casts : public OnEveryIsa {};
-SEEKSIM_ON_EVERY_CPU_ISA(Fp8Casts);
+SEEKSIM_ON_EVERY_ISA(Fp8Casts);
 
 constexpr Fp8 kFormats[] = {Fp8::e4m3, Fp8::e5m2};
 

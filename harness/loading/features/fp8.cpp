@@ -100,12 +100,4 @@ void read_fp8(const Reader& top, Scenario& scenario) {
   refuse_with_fp8(top, scenario);
 }
 
-void check_fp8_device(const Scenario& scenario, const std::string& device, const std::string& backend) {
-  if (!scenario.train.definition.fp8.on()) return;
-  const char* const what = "not supported: there are no kernels for GPUs that cast to 8 bits by the contract";
-  const char* const next = "Compute on the CPU, or remove \"fp8\".";
-  if (device != "cpu") throw BadInput("--device " + device, what, next);
-  if (backend == "nccl") throw BadInput("--backend nccl", what, next);
-}
-
 }  // namespace seeksim::harness

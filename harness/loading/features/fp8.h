@@ -1,8 +1,6 @@
 // "fp8" of a scenario: its keys, and whether it fits the rest.
 #pragma once
 
-#include <string>
-
 #include "harness/input/keys.h"
 #include "harness/scenario/scenario.h"
 
@@ -12,9 +10,5 @@ const Keys<runtime::Fp8Plan>& fp8_keys();
 
 // top: the scenario, when all else is read. Fills definition.fp8; refuses what it cannot be together with.
 void read_fp8(const Reader& top, Scenario& scenario);
-
-// Throws BadInput where operands are cast to 8 bits, for which there are kernels on the CPU only. device: as --device
-// says; backend: as --backend says.
-void check_fp8_device(const Scenario& scenario, const std::string& device, const std::string& backend);
 
 }  // namespace seeksim::harness
