@@ -18,6 +18,7 @@
 #include "runtime/layout/placement_rule.h"
 #include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
+#include "runtime/zero/int8_wire.h"
 
 namespace seeksim::harness {
 
@@ -106,6 +107,11 @@ struct FormulaSizes {
   bool persists(const runtime::ParameterInfo& p) const {
     return p.size <= plan.layout.zero.persistence_threshold_elements;
   }
+  // Bytes of a parameter where it is gathered: C an element, or in 8 bits one and 4 a block.
+  double gathered_bytes(const runtime::ParameterInfo& p) const {
+    const runtime::QuantisedWeightsPlan& quantised = plan.definition.quantised;
+    return quantised.on() ? double(runtime::int8_bytes(p, quantised.block)) : C * double(p.size);
+  }
   double copies() const { return stage >= 1 ? kept : 0; }  // of others' shards on a rank
 
   const runtime::TrainPlan& plan;
@@ -124,6 +130,13 @@ struct FormulaSizes {
   double here = 1;    // workers that a rank serves at most, where they train apart, and
   double outer = 0;   // fp32 values a trained parameter that the outer step keeps
 };
+
+// The modules that stage 3 gathers, as lists of parameters that do not persist; elements of those that do.
+using GatheredModule = std::vector<const runtime::ParameterInfo*>;
+std::vector<GatheredModule> gathered_modules(const FormulaSizes& sizes);
+double persistent_elements(const FormulaSizes& sizes);
+// Bytes through which gathers in 8 bits pass: the largest module's, and those of what stays gathered.
+double wire_bytes(const FormulaSizes& sizes);
 
 // The expert group that the first rank is in, of micro-batches as large as they get. Not connected.
 runtime::ExpertGroup expert_group(const FormulaSizes& sizes);

@@ -19,6 +19,7 @@
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/loading/features/compression.h"
+#include "harness/loading/features/quantised.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/load.h"
 #include "harness/oracles/alarms.h"
@@ -308,6 +309,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   const std::vector<SkippedCheck> skipped = take_skipped(scenario, options.ranks);
   scenario.world.verify = options.verify_determinism;
   check_compression_device(scenario, options.ranks.device, options.ranks.backend);
+  check_quantised_device(scenario, options.ranks.device, options.ranks.backend);
   check_packing_device(scenario, options.ranks.device, options.ranks.backend);
   if (is_fast(scenario)) check_fast_device(options.ranks.device);
   probe_files(scenario, options.files);

@@ -67,6 +67,12 @@ void draw_fp8(Json& s) {
   s["model"].erase("experts");
 }
 
+void draw_quantised(Json& s) {
+  s["deepspeed"]["zero_optimization"]["zero_quantized_weights"] = true;
+  s["quantized_weights_block"] = any_of<int>({1, 8, 64, 256, 1024});
+  s["model"].erase("experts");
+}
+
 void draw_evaluation(Json& s) {
   s["evaluation"] = {{"every_steps", between(0, 2)}, {"samples", between(1, 9)}, {"micro_batch", between(1, 4)}};
   if (s["data"].contains("text")) s["data"]["held_out_bytes"] = s["model"]["context"].get<int>() + between(1, 500);
