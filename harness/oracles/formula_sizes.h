@@ -92,11 +92,12 @@ struct FormulaSizes {
     for (int rank = 0; rank < of.ranks; ++rank) most = std::max(most, share_in(of, rank, 0, P));
     return most;
   }
-  // Of a rank's shard and its secondary one together: the largest of both need not be on one rank.
-  double most_with_secondary() const {
+  // Bytes of the largest secondary shard; of a rank's trained parameters and its secondary shard together, since the
+  // largest of both need not be on one rank.
+  double most_secondary(bool with_own) const {
     double most = 0;
     for (int rank = 0; rank < groups.ranks; ++rank)
-      most = std::max(most, share(rank, 0, P) + (keeps() ? share_in(keeping, rank, 0, P) : 0));
+      most = std::max(most, (with_own ? C * share(rank, 0, P) : 0) + secondary_bytes(rank));
     return most;
   }
   // Of a step's samples, as the one at `place` of the data axis sees it.
@@ -111,6 +112,14 @@ struct FormulaSizes {
   double gathered_bytes(const runtime::ParameterInfo& p) const {
     const runtime::QuantisedWeightsPlan& quantised = plan.definition.quantised;
     return quantised.on() ? double(runtime::int8_bytes(p, quantised.block)) : C * double(p.size);
+  }
+  // Bytes of a rank's secondary shard, which holds what travelled.
+  double secondary_bytes(int rank) const {
+    double bytes = 0;
+    if (!keeps()) return bytes;
+    for (const runtime::ParameterInfo& p : parameters.all())
+      bytes += share_in(keeping, rank, double(p.offset), double(p.size)) * gathered_bytes(p) / double(p.size);
+    return bytes;
   }
   double copies() const { return stage >= 1 ? kept : 0; }  // of others' shards on a rank
 

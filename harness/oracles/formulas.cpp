@@ -227,8 +227,8 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   const FormulaSizes s(scenario);
   const double N = s.N;
   Budget budget{s};
-  const double secondary = s.keeps() ? s.C * (s.largest_of(s.keeping) + s.F / s.keeping.size) : 0;
-  const double both = s.C * (s.F / N + (s.keeps() ? s.F / s.keeping.size : 0) + s.most_with_secondary());
+  const double secondary = s.most_secondary(false);
+  const double both = s.C * s.F / N + s.most_secondary(true);
   const double blocks = (s.F > 0 ? 2 : 1) * (s.keeps() ? 2 : 1);
   if (s.plan.layout.offload.parameters.home != runtime::Home::device)
     budget.tag(MemoryTag::parameters, s.C * persistent_elements(s) + secondary, s.keeps() ? blocks : 0,

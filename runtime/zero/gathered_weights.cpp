@@ -76,6 +76,8 @@ void GatheredWeights::allocate_wires() {
     most = std::max(most, module.wire.bytes());
   }
   if (most > 0) quantised_.bytes = make(most);
+  quantised_.flat = Int8Wire(parameters_, quantised_.form.block,
+                             {{0, trainable_, 0}, {trainable_, parameters_.size() - trainable_, trainable_}});
   if (!persistent_) return;
   std::vector<Stretch> all = kept_;
   all.insert(all.end(), kept_frozen_.begin(), kept_frozen_.end());
@@ -98,14 +100,15 @@ void GatheredWeights::connect(Communicator& comm, const Partition& partition, An
 void GatheredWeights::connect_secondary(Communicator& group) {
   secondary_cut_.emplace(parameters_, group.size());
   secondary_.emplace(Owners{&group, &*secondary_cut_, {}, {}, nullptr});
-  const auto allocate = [this](Index n, BufferPtr& buffer) -> AnyVec {
-    const std::size_t bytes = std::size_t(std::max<Index>(n, 1)) * size_of(type_);
-    buffer = rank_.device.allocate(bytes, MemoryTag::parameters, "secondary shard");
-    return {buffer.get(), 0, n, type_};
+  const auto allocate = [this](const ShardInfo& part, BufferPtr& buffer) -> AnyVec {
+    const Index bytes =
+        quantised_.on ? quantised_.flat.bytes_of(part.offset, part.size) : part.size * Index(size_of(type_));
+    buffer = rank_.device.allocate(std::size_t(std::max<Index>(bytes, 4)), MemoryTag::parameters, "secondary shard");
+    return {buffer.get(), 0, part.size, type_};
   };
-  secondary_->shard = allocate(secondary_cut_->shard(group.position()).size, secondary_memory_.shard);
-  const Index frozen = secondary_cut_->frozen(group.position()).size;
-  if (frozen > 0) secondary_->frozen = allocate(frozen, secondary_memory_.frozen);
+  const ShardInfo shard = secondary_cut_->shard(group.position()), frozen = secondary_cut_->frozen(group.position());
+  secondary_->shard = allocate(shard, secondary_memory_.shard);
+  if (frozen.size > 0) secondary_->frozen = allocate(frozen, secondary_memory_.frozen);
 }
 
 void GatheredWeights::forget() {
@@ -165,7 +168,7 @@ void GatheredWeights::fetch(int module) {
 void GatheredWeights::release(int module) {
   SEEKSIM_CHECK_EQ(module, now_.current);
   Module& m = modules_[module];
-  if (secondary_ && m.size > 0 && phase_at(now_.at) == Phase::forward) keep_secondary(m);
+  if (secondary_ && m.size > 0 && phase_at(now_.at) == Phase::forward && !quantised_.on) keep_secondary(m);
   if (m.size > 0 && !keeps(module)) {
     Space& space = spaces_[m.buffer];
     space.taken = bug_.is(Bug::kept_gathered);
@@ -199,6 +202,30 @@ void GatheredWeights::keep_secondary(Module& m) {
   compute_->mute(was_muted);
   m.kept = compute_->queue().record();
   m.is_kept = true;
+}
+
+// What travelled, as soon as it is there. On the queue of the gathers, which takes care of the order.
+void GatheredWeights::keep_secondary_bytes(Module& m) {
+  if (m.is_kept && bug_.is(Bug::secondary_shards_stale)) return;
+  const Int8Way way = way_of(m.wire, quantised_.bytes, false);
+  const int me = secondary_->comm->position();
+  for (const Stretch& s : m.first_here) {
+    const ShardInfo own = secondary_cut_->shard_in(me, s.offset, s.offset + s.size);
+    if (own.size > 0)
+      Int8Way::copy(launch_, m.name, way.bytes_of(s.at + own.offset - s.offset, own.size), secondary_bytes(own));
+  }
+  m.kept = launch_.queue().record();
+  m.is_kept = true;
+}
+
+// This rank's own elements of the flat space, in its secondary shard.
+VecView<std::byte> GatheredWeights::secondary_bytes(const ShardInfo& own) const {
+  const int me = secondary_->comm->position();
+  const bool frozen = own.offset >= trainable_;
+  const ShardInfo all = frozen ? secondary_cut_->frozen(me) : secondary_cut_->shard(me);
+  const Int8Wire& flat = quantised_.flat;
+  return vec<std::byte>(*(frozen ? secondary_memory_.frozen : secondary_memory_.shard),
+                        flat.bytes_of(all.offset, own.offset - all.offset), flat.bytes_of(own.offset, own.size));
 }
 
 AnyVec GatheredWeights::of(const ParameterInfo& parameter) {
@@ -312,9 +339,10 @@ void GatheredWeights::gather_into(Module& m, std::size_t place) {
   op.site = SEEKSIM_SITE;
   const bool again = secondary_.has_value() && now_.trains && op.phase != Phase::forward;
   if (again) after(launch_.queue(), m.kept, Edge::secondary_filled, bug_);
-  const bool exact = op.phase != Phase::forward && bug_.is(Bug::quantised_forward_only);
+  const bool exact = op.phase != Phase::forward && !secondary_ && bug_.is(Bug::quantised_forward_only);
   m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer, again ? *secondary_ : all_,
                       way_of(m.wire, quantised_.bytes, exact));
+  if (secondary_ && quantised_.on && now_.trains && op.phase == Phase::forward) keep_secondary_bytes(m);
   if (!plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered_at_once, bug_);
 }
 
@@ -382,7 +410,10 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
       bring_own(launch, op, own.offset - mine.offset, to_own);
     else if (!way.on() || !is_here)
       copy_values(launch, op.tensor, SEEKSIM_SITE, from, to_own);
-    if (way.on()) way.quantise(launch, op.tensor, sent, to_own.offset);
+    if (way.on() && secondary_ && owners.comm == secondary_->comm)
+      Int8Way::copy(launch, op.tensor, secondary_bytes(own), way.bytes_of(to_own.offset, own.size));
+    else if (way.on())
+      way.quantise(launch, op.tensor, sent, to_own.offset);
   }
   last_ = owners.comm->exchange(launch.queue(), op, pieces_);
   if (way.on() && bug_.is(Bug::quantised_last_scale_lost, rank_.id)) way.lose_last_scale(launch, op.tensor);

@@ -7,7 +7,7 @@
 //
 // Where weights are quantised (ZeRO++'s qwZ), owners send 8 bits an element and a scale a block, and every rank
 // computes with what these are worth, its own part included, and that of parameters that stay gathered. Shards stay as
-// they are.
+// they are; secondary ones hold what travelled, so that backward has the bits of forward.
 #pragma once
 
 #include <optional>
@@ -90,6 +90,8 @@ class GatheredWeights final : public Weights {
   void keep_quantised(Launcher& launch, const Op& op, const std::vector<Stretch>& stretches, Buffer& from);
   void connect_secondary(Communicator& group);
   void keep_secondary(Module& module);
+  void keep_secondary_bytes(Module& module);
+  VecView<std::byte> secondary_bytes(const ShardInfo& own) const;
   bool is_in_a_module(Index element) const;
   void gather_for(std::size_t place);
   void gather_into(Module& module, std::size_t place);  // its space
@@ -139,6 +141,7 @@ class GatheredWeights final : public Weights {
     bool on = false;
     kernels::Int8Form form;
     Int8Wire persistent;             // of parameters that stay gathered, trained and frozen
+    Int8Wire flat;                   // of the flat space: where its blocks lie in secondary shards
     BufferPtr bytes, of_persistent;  // gathers follow one another on their queue, those of persistent ones on another
   } quantised_;
   Op last_;

@@ -87,6 +87,16 @@ void Int8Way::dequantise(Launcher& launch, const char* tensor, Buffer& into, Ele
   });
 }
 
+void Int8Way::copy(Launcher& launch, const char* tensor, VecView<const std::byte> from, VecView<std::byte> to) {
+  SEEKSIM_CHECK_EQ(from.n, to.n);
+  launch(
+      tensor, SEEKSIM_SITE, memory_cost(from.n / 2, 0),
+      [](Lane lane, Vec<const std::byte> in, Vec<std::byte> out) {
+        kernels::copy_bytes(lane, in.data, out.data, std::size_t(in.n));
+      },
+      from, to);
+}
+
 void Int8Way::lose_last_scale(Launcher& launch, const char* tensor) const {
   launch(
       tensor, SEEKSIM_SITE, memory_cost(1), [](Lane lane, Vec<std::byte> scale) { kernels::clear(lane, scale); },

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/int8.h"
+#include "kernels/compression.h"
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/layout/parameters.h"
@@ -33,6 +33,7 @@ class Int8Wire {
   Index bytes() const { return bytes_; }
   // The byte of the block that begins with the element at a place of that memory; behind the last one: of what follows.
   Index at(Index place) const;
+  Index bytes_of(Index place, Index n) const { return n == 0 ? 0 : at(place + n) - at(place); }
   Index last_block() const;  // the byte where it begins, with its scale
 
  private:
@@ -54,6 +55,8 @@ struct Int8Way {
   void quantise(Launcher& launch, const char* tensor, AnyVec own, Index place) const;
   // What the wire is worth, own elements too: every rank computes with the same. Enqueued.
   void dequantise(Launcher& launch, const char* tensor, Buffer& into, ElementType type) const;
+  // Codes and scales as they are. Enqueued.
+  static void copy(Launcher& launch, const char* tensor, VecView<const std::byte> from, VecView<std::byte> to);
   // A planted bug: the last block's scale becomes 0. Enqueued.
   void lose_last_scale(Launcher& launch, const char* tensor) const;
 };

@@ -1,6 +1,6 @@
 // Tensors in 8 bits by blocks: codes and worth against a second text of the definition, in each type; and the laws that
 // quantised weights rest on.
-#include "kernels/int8.h"
+#include "kernels/compression.h"
 
 #include <gtest/gtest.h>
 

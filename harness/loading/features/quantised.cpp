@@ -27,10 +27,6 @@ void check_quantised(const Reader& top, Scenario& scenario) {
   constexpr const char* kZero = "/deepspeed/zero_optimization";
   refuse(top,
          {
-             {train.layout.zero.hpz_partition > 1, "/deepspeed/zero_optimization/zero_hpz_partition_size",
-              "not supported: secondary shards of quantised weights: quantised a second time from what the first time "
-              "left, some would get another scale, and backward would compute with other values than forward",
-              "Leave one of the two out."},
              {d.model.experts.on(), "/model/experts",
               "not supported: quantised weights with experts: a router that is rounded sends tokens elsewhere",
               "Leave one of the two out."},
