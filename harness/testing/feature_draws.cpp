@@ -64,7 +64,8 @@ void draw_fp8(Json& s) {
   if (scaling == "delayed")
     s["fp8"].update(
         {{"amax_history_len", between(1, 3)}, {"amax_compute_algo", any_of<std::string>({"max", "most_recent"})}});
-  s["model"].erase("experts");
+  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "aux_loss", "z_loss", "normalize_gates"})
+    s["model"].erase(key);
 }
 
 void draw_evaluation(Json& s) {

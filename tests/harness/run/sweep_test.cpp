@@ -184,7 +184,7 @@ TEST(SweepRuns, RowsThatTheDeviceCannotRunAreLeftOutAndCounted) {
   RunOptions options;
   options.ranks.device = "emulated";
   const char* const some_rows =
-      R"({ "compression": [{ "method": "none" }, { "method": "int8", "groups": 4 }, { "method": "sign", "groups": 4 }] })";
+      R"({ "compression": [{ "method": "none", "groups": 4 }, { "method": "int8", "groups": 4 }, { "method": "sign", "groups": 4 }] })";
   const Outcome some = run_file(with(some_rows), {}, options, [](std::string_view) {});
   EXPECT_EQ(some.status, ExitStatus::as_expected) << some.report.dump(1);
   EXPECT_EQ(some.report["rows"].size(), 1u);
