@@ -14,9 +14,9 @@
 #include "kernels/fp8.h"
 #include "kernels/fused_attention.h"
 #include "kernels/optimizer.h"
+#include "kernels/pointwise.h"
 #include "kernels/range.h"
 #include "kernels/tree.h"
-#include "kernels/unary.h"
 #include "kernels/view.h"
 
 namespace seeksim::kernels {

@@ -6,7 +6,6 @@
 #include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 #include "kernels/row_checks.h"
-#include "kernels/unary.h"
 
 namespace seeksim::kernels {
 void unary(Lane lane, Unary f, Vec<const float> x, Vec<float> y) {

@@ -15,6 +15,11 @@ void gelu_backward(Lane lane, InMat<T> dy, InMat<T> x, OutMat<T> dx);
 template <class T = float>
 void add(Lane lane, InMat<T> a, InMat<T> b, OutMat<T> y);
 
+// The functions of math.h on whole arrays, for tests that sweep them and for any elementwise use.
+enum class Unary { exp, tanh, log, inverse_sqrt, gelu, gelu_grad, silu, silu_grad };
+// y[i] = f(x[i]). y may be x.
+void unary(Lane lane, Unary f, Vec<const float> x, Vec<float> y);
+
 // x *= factor.
 void scale(Lane lane, Vec<float> x, float factor);
 

@@ -36,7 +36,7 @@ class GPT(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCAB, bias=False)
 
     def forward(self, x):  # (B, T) -> (B, T, VOCAB)
-        h = self.tokens(x) + self.places(torch.arange(x.shape[1]))
+        h = self.tokens(x) + self.places(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             h = block(h)
         return self.head(self.norm(h))

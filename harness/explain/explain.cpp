@@ -74,14 +74,33 @@ std::size_t in_common(const std::set<std::string>& a, const std::set<std::string
   return std::size_t(std::count_if(a.begin(), a.end(), [&b](const std::string& one) { return b.count(one) > 0; }));
 }
 
-// Those whose checks are most like these are run, to see the rest. The scenario itself is not like itself.
+double share_of(const std::set<std::string>& a, const std::set<std::string>& b) {
+  const std::size_t both = in_common(a, b), any = a.size() + b.size() - both;
+  return any == 0 ? 0 : double(both) / double(any);
+}
+
+// "world/tensor=2" and so on: how a run is set up, without what is planted in it or asked of it.
+std::set<std::string> settings_of(const Scenario& scenario) {
+  std::set<std::string> settings;
+  const Json all = to_json(scenario);
+  for (const char* section : {"model", "world", "deepspeed", "checkpointing", "recovery", "fp8", "local_sgd"}) {
+    if (!all.contains(section)) continue;
+    for (const auto& [path, value] : all[section].flatten().items())
+      settings.insert(section + path + '=' + value.dump());
+  }
+  return settings;
+}
+
+// Those whose checks are most like these, and among them those that are set up most alike, are run, to see the rest.
+// The scenario itself is not like itself.
 std::vector<LikeExhibit> look_alikes(const Scenario& scenario, const Signature& run, double wall_limit_s) {
-  std::vector<std::pair<double, MuseumExhibit>> candidates;
+  const std::set<std::string> settings = settings_of(scenario);
+  std::vector<std::pair<std::pair<double, double>, MuseumExhibit>> candidates;
   for (MuseumExhibit& one : museum_exhibits({})) {
-    const std::set<std::string> red = expected_red(one.json);
-    const std::size_t both = in_common(run.red, red), any = run.red.size() + red.size() - both;
-    if (both == 0 || one.json.value("name", "") == scenario.name) continue;
-    candidates.emplace_back(double(both) / double(any), std::move(one));
+    const double share = share_of(run.red, expected_red(one.json));
+    if (share == 0 || one.json.value("name", "") == scenario.name) continue;
+    const Scenario other = load_scenario_text(dump(one.json), one.file);
+    candidates.push_back({{share, share_of(settings, settings_of(other))}, std::move(one)});
   }
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });

@@ -58,8 +58,7 @@ Kept kept_for_backward(const FormulaSizes& s) {
   double longest = 0;
   for (const runtime::Segment& segment :
        runtime::segments_of(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
-    if (segment.recomputed) longest = std::max(longest, double(segment.layers()));
-    if (segment.recomputed) kept.checkpoints += 1;
+    if (segment.recomputed) longest = std::max(longest, double(segment.layers())), kept.checkpoints += 1;
     if (!segment.recomputed) kept.layers += 1, kept.residuals += 1;
   }
   kept.layers += longest;
@@ -348,9 +347,8 @@ double buckets_at_most(const FormulaSizes& s) {
 std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
   const FormulaSizes s(scenario);
   std::vector<BudgetLine> lines = zero_traffic(s, steps, applied);
-  const runtime::Definition& d = s.plan.definition;
-  if (d.fp8.keeps_state() && s.stage == 0 && s.plan.layout.parallel.alone())  // what is gathered counts there
-    lines.front().bytes += double(steps) * kFloat * runtime::fp8_tensors(d.model.layers) * (s.N - 1);
+  if (s.plan.definition.fp8.keeps_state() && s.stage == 0 && s.plan.layout.parallel.alone())  // what is gathered counts
+    lines.front().bytes += double(steps) * kFloat * runtime::fp8_tensors(s.plan.definition.model.layers) * (s.N - 1);
   add_lines(lines, context_traffic(s, steps));
   return lines;
 }

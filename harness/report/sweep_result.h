@@ -24,6 +24,12 @@ struct TooLarge {
   int ranks_wanted = 0;  // of the largest row
 };
 
+// Rows that GPUs cannot run: not run there.
+struct CpuOnlyRows {
+  std::size_t rows = 0;
+  std::string why;  // of the first
+};
+
 struct SweepResult {
   const Scenario& base;
   std::size_t combinations = 0;  // rows before anything was drawn
@@ -31,6 +37,7 @@ struct SweepResult {
   TooLarge too_large;
   std::vector<Json> goldens;  // {key, stored, origin, rows}
   double wall_s = 0;
+  CpuOnlyRows cpu_only = {};
 };
 
 }  // namespace seeksim::harness

@@ -18,9 +18,7 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
-#include "harness/loading/features/compression.h"
-#include "harness/loading/features/quantised.h"
-#include "harness/loading/features/samples.h"
+#include "harness/loading/features/cpu_only.h"
 #include "harness/loading/load.h"
 #include "harness/oracles/alarms.h"
 #include "harness/oracles/reference_training.h"
@@ -308,9 +306,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   Scenario scenario = given;
   const std::vector<SkippedCheck> skipped = take_skipped(scenario, options.ranks);
   scenario.world.verify = options.verify_determinism;
-  check_compression_device(scenario, options.ranks.device, options.ranks.backend);
-  check_quantised_device(scenario, options.ranks.device, options.ranks.backend);
-  check_packing_device(scenario, options.ranks.device, options.ranks.backend);
+  check_device(scenario, {options.ranks.device, options.ranks.backend});
   if (is_fast(scenario)) check_fast_device(options.ranks.device);
   probe_files(scenario, options.files);
   const FolderLock alone(options.files.out, "--out");

@@ -9,6 +9,7 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/shell.h"
+#include "harness/loading/features/cpu_only.h"
 #include "harness/loading/load.h"
 #include "harness/report/progress.h"
 #include "harness/report/sweep.h"
@@ -23,6 +24,7 @@ namespace {
 struct Row {
   std::string golden_key;  // empty: it needs no golden
   int ranks = 0;
+  std::string cpu_only;  // why GPUs cannot run it
 };
 
 class Rows {
@@ -63,8 +65,8 @@ class Rows {
     for (std::size_t row = 0; row < size(); ++row) {
       try {
         const Scenario scenario = load(row);
-        rows.push_back(
-            {needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "", scenario.world.ranks()});
+        rows.push_back({needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "",
+                        scenario.world.ranks(), cpu_only(scenario)});
       } catch (const BadInput& bad) {
         if (++bad_rows > kRowsTold) continue;
         for (Problem problem : bad.problems()) {
@@ -86,15 +88,24 @@ class Rows {
   std::vector<std::string> keys_;
 };
 
-// The rows that there are enough processes for. The others are left out, and the report says so.
+bool runs_on(const ComputesOn& on, const Row& row) { return !on.gpus() || row.cpu_only.empty(); }
+
+// The rows that there are enough processes for, and kernels of the device. The others are left out, and the report says
+// so.
 std::vector<std::size_t> rows_that_fit(const Scenario& base, const std::vector<Row>& rows, const RunOptions& options) {
+  const ComputesOn on{options.ranks.device, options.ranks.backend};
   std::vector<std::size_t> fit;
   int least = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (!options.many.shard.has(row)) continue;
+    if (!runs_on(on, rows[row])) continue;
     if (options.ranks.max == 0 || rows[row].ranks <= options.ranks.max) fit.push_back(row);
     least = least == 0 ? rows[row].ranks : std::min(least, rows[row].ranks);
   }
+  const auto is_cpu_only = [&](const Row& row) { return !runs_on(on, row); };
+  if (std::all_of(rows.begin(), rows.end(), is_cpu_only))
+    throw BadInput(on.option(), fmt::format("not supported, in no row of the sweep: {}", rows.front().cpu_only),
+                   "Compute on the CPU.");
   if (least == 0) {
     throw BadInput(fmt::format("--shard {}/{}", options.many.shard.part + 1, options.many.shard.of),
                    fmt::format("the sweep has {} rows, and none is this shard's", rows.size()), "Use fewer shards.");
@@ -150,6 +161,15 @@ TooLarge too_large_of(const std::vector<Row>& rows, int ranks_max) {
   for (const Row& row : rows) {
     out.rows += ranks_max > 0 && row.ranks > ranks_max;
     out.ranks_wanted = std::max(out.ranks_wanted, row.ranks);
+  }
+  return out;
+}
+
+CpuOnlyRows cpu_only_of(const std::vector<Row>& rows, const RunOptions& options) {
+  CpuOnlyRows out;
+  for (const Row& row : rows) {
+    if (runs_on({options.ranks.device, options.ranks.backend}, row)) continue;
+    if (out.rows++ == 0) out.why = row.cpu_only;
   }
   return out;
 }
@@ -222,6 +242,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     tell(fmt::format("  shard     {} of {}: {} of {} rows\n", options.many.shard.part + 1, options.many.shard.of,
                      fit.size(), rows.size()));
   result.too_large = too_large_of(known, options.ranks.max);
+  result.cpu_only = cpu_only_of(known, options);
   const SharedGoldens goldens(base, rows, known, fit, options, tell);
   result.goldens = goldens.told();
 
@@ -232,6 +253,9 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   work.count = fit.size();
   work.jobs_each = 16;  // a row takes milliseconds: forking, and touching fresh memory, took a third of it
   work.processes = options.many.processes;
+  // A process makes a context on the GPU, which takes longer than a row, and processes take turns there.
+  constexpr int kProcessesOfAGpu = 2;
+  if (work.processes == 0 && options.ranks.device == "cuda") work.processes = kProcessesOfAGpu;
   work.name = [&](std::size_t job) { return rows.name(fit[job]); };
   work.run = [&](std::size_t job, const Print& say) {
     const std::size_t row = fit[job];

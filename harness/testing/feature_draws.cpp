@@ -83,12 +83,11 @@ void draw_evaluation(Json& s) {
   if (s["data"].contains("text")) s["data"]["held_out_bytes"] = s["model"]["context"].get<int>() + between(1, 500);
 }
 
-void draw_samples(Json& s, const Wanted& wanted) {
+void draw_samples(Json& s, bool alike) {
   if (one_in(3)) draw_sampler(s);
   const auto& checks = s["checks"];
-  const bool tags = std::find(checks.begin(), checks.end(), "conservation") != checks.end() ||
-                    wanted.check == "conservation" || !wanted.bug.empty();
-  if (tags || s["model"].contains("experts")) return;
+  const bool tags = std::find(checks.begin(), checks.end(), "conservation") != checks.end();
+  if (alike || tags || s["model"].contains("experts")) return;
   if (one_in(3)) draw_curriculum(s);
   if (one_in(3)) draw_packing(s);
 }

@@ -6,9 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "harness/testing/scenario_gen.h"
+#include <nlohmann/json.hpp>
+
+#include "harness/input/json.h"
 
 namespace seeksim::property {
+
+using harness::Json;
 
 inline int between(int least, int most) { return *rc::gen::inRange(least, most + 1); }
 inline bool one_in(int n) { return between(1, n) == 1; }
@@ -28,8 +32,8 @@ void draw_fp8(Json& s);
 void draw_quantised(Json& s);
 // Fewer held-out samples than ranks, or more, in micro-batches of any size.
 void draw_evaluation(Json& s);
-// Sets of samples, lengths by step, packed documents. What counts samples by tags wants all of them alike.
-void draw_samples(Json& s, const Wanted& wanted);
+// Sets of samples; unless what counts samples by tags wants all of them alike, lengths by step and packed documents.
+void draw_samples(Json& s, bool alike);
 // A job that dies once or twice and is started again from a checkpoint.
 void draw_restarts(Json& s, int ranks, int steps);
 

@@ -359,7 +359,7 @@ Drawn draw(const Wanted& wanted) {
   if (wanted.quantised) draw_quantised(s);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
   if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
-  if (!wanted.corrupt && !wanted.local_sgd) draw_samples(s, wanted);
+  if (!wanted.corrupt && !wanted.local_sgd) draw_samples(s, wanted.check == "conservation" || !wanted.bug.empty());
   keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;

@@ -12,8 +12,8 @@
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/optimizer.h"
+#include "kernels/pointwise.h"
 #include "kernels/range.h"
-#include "kernels/unary.h"
 #include "kernels/view.h"
 
 namespace seeksim::kernels {

@@ -4,8 +4,8 @@
 #include <array>
 #include <type_traits>
 
-#include "kernels/host_access.h"
 #include "kernels/check.h"
+#include "kernels/host_access.h"
 #include "kernels/slabs.h"
 #include "runtime/launch/typed_ops.h"
 #include "runtime/layout/gpt2_parameters.h"

@@ -26,7 +26,6 @@
 #include "kernels/slabs.h"
 #include "kernels/swiglu.h"
 #include "kernels/tree.h"
-#include "kernels/unary.h"
 #include "runtime/backend/gpu/cuda_memory.h"
 #include "sim/emulated_memory.h"
 #include "tests/backend/device_problem.h"

@@ -2,7 +2,7 @@
 // their own (unary_test.cpp), here they are taken as given.
 #pragma once
 
-#include "kernels/unary.h"
+#include "kernels/pointwise.h"
 
 namespace seeksim::kernels::test {
 

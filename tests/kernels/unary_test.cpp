@@ -1,7 +1,7 @@
 // The transcendental functions: the same bits on every instruction set for every input, and errors against libm in
 // double within the published bounds (kernels/math.h).
 
-#include "kernels/unary.h"
+#include "kernels/pointwise.h"
 
 #include <cmath>
 #include <cstring>

@@ -50,6 +50,8 @@ void start(dim3 blocks, cudaStream_t stream, const Kernel& kernel) {
 
 #include "kernels/cuda/tables.inl"
 
+#include "kernels/cuda/fp8.inl"
+
 }  // namespace
 
 std::string vendor_problem() { return ""; }
@@ -80,6 +82,9 @@ const DeviceTable& cuda_device() {
       .experts_float = Experts<StreamLaunch, float>::table(),
       .experts_bf16 = Experts<StreamLaunch, bf16>::table(),
       .experts_fp16 = Experts<StreamLaunch, fp16>::table(),
+      .casts_float = Casts<StreamLaunch, float>::table(),
+      .casts_bf16 = Casts<StreamLaunch, bf16>::table(),
+      .casts_fp16 = Casts<StreamLaunch, fp16>::table(),
       .common = Common<StreamLaunch>::table(),
       .vendor_gemm = cublas_gemm,
   };

@@ -106,13 +106,4 @@ void read_compression(const Reader& top, Scenario& scenario) {
   refuse_with_compression(top, scenario);
 }
 
-void check_compression_device(const Scenario& scenario, const std::string& device, const std::string& backend) {
-  if (!scenario.train.definition.compression.on()) return;
-  const char* const next = "Compute on the CPU, or remove \"compression\".";
-  if (device != "cpu")
-    throw BadInput("--device " + device, "not supported: there are no kernels for GPUs that compress gradients", next);
-  if (backend == "nccl")
-    throw BadInput("--backend nccl", "not supported: there are no kernels for GPUs that compress gradients", next);
-}
-
 }  // namespace seeksim::harness

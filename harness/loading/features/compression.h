@@ -13,8 +13,4 @@ const Keys<runtime::CompressionPlan>& compression_keys();
 // top: the scenario, when all else is read. Fills definition.compression; refuses what it cannot be together with.
 void read_compression(const Reader& top, Scenario& scenario);
 
-// Throws BadInput where gradients are compressed, for which there are kernels on the CPU only. device: as --device
-// says; backend: as --backend says.
-void check_compression_device(const Scenario& scenario, const std::string& device, const std::string& backend);
-
 }  // namespace seeksim::harness

@@ -51,13 +51,4 @@ void check_quantised(const Reader& top, Scenario& scenario) {
          });
 }
 
-void check_quantised_device(const Scenario& scenario, const std::string& device, const std::string& backend) {
-  if (!scenario.train.definition.quantised.on()) return;
-  const char* const next = "Compute on the CPU, or set zero_quantized_weights to false.";
-  if (device != "cpu")
-    throw BadInput("--device " + device, "not supported: there are no kernels for GPUs that quantise weights", next);
-  if (backend == "nccl")
-    throw BadInput("--backend nccl", "not supported: there are no kernels for GPUs that quantise weights", next);
-}
-
 }  // namespace seeksim::harness

@@ -199,12 +199,4 @@ void read_lessons(const Reader& top, Scenario& scenario) {
   read_curriculum(top, scenario);
 }
 
-void check_packing_device(const Scenario& scenario, const std::string& device, const std::string& backend) {
-  if (!has_packing(scenario)) return;
-  const char* const what = "not supported: positions of packed samples are counted on the CPU";
-  const char* const next = "Compute on the CPU, or remove data.packing.";
-  if (device != "cpu") throw BadInput("--device " + device, what, next);
-  if (backend == "nccl") throw BadInput("--backend nccl", what, next);
-}
-
 }  // namespace seeksim::harness

@@ -23,8 +23,4 @@ void read_sampler(const Reader& top, Scenario& scenario);
 // Packing and curriculum, when all else is read.
 void read_lessons(const Reader& top, Scenario& scenario);
 
-// Throws BadInput where samples are packed, whose positions are counted on the CPU only. device: as --device says;
-// backend: as --backend says.
-void check_packing_device(const Scenario& scenario, const std::string& device, const std::string& backend);
-
 }  // namespace seeksim::harness

@@ -100,20 +100,23 @@ TEST(Fp8, WhatItDoesNotGoWithIsRefusedWithTheReason) {
     const char *world, *more, *says;
   };
   const Row rows[] = {
-      {R"("replicas": 2, "tensor": 2)", R"("fp8": { "scaling": "current" },)", "a maximum over ranks inside each product"},
-      {kTwo, R"("fp8": { "scaling": "mx" }, "compression": { "method": "sign", "groups": 2 },)", "compressed gradients"},
+      {R"("replicas": 2, "tensor": 2)", R"("fp8": { "scaling": "current" },)",
+       "a maximum over ranks inside each product"},
+      {kTwo, R"("fp8": { "scaling": "mx" }, "compression": { "method": "sign", "groups": 2 },)",
+       "compressed gradients"},
       {kTwo, R"("fp8": { "scaling": "mx" }, "quirks": ["mean_of_rank_means"],)", "fp8 with quirks"},
       {kTwo, R"("fp8": { "scaling": "mx" }, "numerics": "fast",)", "fp8 in a run of fast arithmetic"},
-      {kTwo, R"("fp8": { "scaling": "mx", "margin": 1 },)", "margin"},
+      {kTwo, R"("fp8": { "scaling": "mx" }, "local_sgd": { "workers": 2, "every": 2 },)", "fp8 with local SGD"},
       {kTwo, R"("fp8": { "scaling": "never" },)", "never"},
       {kTwo, R"("fp8": { "format": "e4m3" },)", "scaling"},
-      {kTwo, R"("fp8": { "scaling": "delayed", "amax_history_len": 0 },)", "amax_history_len"},
+      {kTwo, R"("fp8": { "scaling": "delayed", "amax_history_len": 0 },)", "0 is out of range"},
   };
   for (const Row& row : rows)
     EXPECT_NE(refusal_of(scenario_text(row.world, kNone, row.more)).find(row.says), std::string::npos)
         << row.says << "\nis not in\n"
         << refusal_of(scenario_text(row.world, kNone, row.more));
-  EXPECT_EQ(refusal_of(scenario_text(R"("replicas": 2, "tensor": 2)", kNone, R"("fp8": { "scaling": "delayed" },)")), "");
+  EXPECT_EQ(refusal_of(scenario_text(R"("replicas": 2, "pipeline": 2)", kNone, R"("fp8": { "scaling": "delayed" },)")),
+            "");
 }
 
 TEST(Parallel, TheBatchIsSharedByReplicas) {

@@ -64,6 +64,7 @@ constexpr const char* kSaves = R"({ "path": "saved", "every_steps": 1 })";
 constexpr const char* kRestart = R"({ "policy": "restart_from_checkpoint", "watchdog_s": 60 })";
 constexpr const char* kDies = R"([ { "kind": "rank_crash", "rank": 1, "step": 2, "op": "vote" } ])";
 
+constexpr const char* kCasts = R"("fp8": { "scaling": "delayed", "amax_history_len": 2 },)";
 constexpr const char* kWorkers = R"("local_sgd": { "workers": 4, "every": 1, "outer": { "type": "nesterov" } },)";
 
 const Row kRows[] = {
@@ -129,6 +130,8 @@ const Row kRows[] = {
     {Edge::workers_ready, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
     {Edge::workers_summed, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
     {Edge::workers_met, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
+    {Edge::amaxes_recorded, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kCasts},
+    {Edge::amaxes_agreed, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kCasts},
     {Edge::ring_place_free, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 4, true},
     {Edge::ring_block_arrived, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 4, true},
     {Edge::snapshot_taken, kZero1, "[]", kRedo, false, 1, 1, kSaves},

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <set>
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/load.h"
@@ -171,6 +173,26 @@ TEST(SweepRuns, RowsThatAreTooLargeAreLeftOutAndCounted) {
   const Outcome all = run_file(file, {}, options, [](std::string_view) {});
   EXPECT_EQ(all.report["rows"].size(), 4u);
   EXPECT_FALSE(all.report.contains("rows_not_run"));
+}
+
+// What GPUs have no kernels for is left out there, and counted; a sweep of nothing else is refused.
+TEST(SweepRuns, RowsThatTheDeviceCannotRunAreLeftOutAndCounted) {
+  TemporaryFolder folder;
+  const auto with = [&](const char* sweep) {
+    return folder.write("s.json", swept(fmt::format(R"("batch_arithmetic": "by_samples", "sweep": {})", sweep)));
+  };
+  RunOptions options;
+  options.ranks.device = "emulated";
+  const char* const some_rows =
+      R"({ "compression": [{ "method": "none", "groups": 4 }, { "method": "int8", "groups": 4 }, { "method": "sign", "groups": 4 }] })";
+  const Outcome some = run_file(with(some_rows), {}, options, [](std::string_view) {});
+  EXPECT_EQ(some.status, ExitStatus::as_expected) << some.report.dump(1);
+  EXPECT_EQ(some.report["rows"].size(), 1u);
+  EXPECT_EQ(some.report["rows_not_run"], 2);
+  EXPECT_NE(some.report["sentence"].get<std::string>().find("2 more were not run: there are no kernels for GPUs"),
+            std::string::npos);
+  const std::string none = with(R"({ "compression": [{ "method": "int8", "groups": 4 }] })");
+  EXPECT_EQ(run_file(none, {}, options, [](std::string_view) {}).status, ExitStatus::bad_input);
 }
 
 TEST(SweepRuns, OtherDefinitionsHaveOtherGoldens) {

@@ -1,12 +1,14 @@
 """Every operation of torch.distributed against values that it must give, on as many ranks as it is started with.
 
 Prints "N operations are right" on rank 0. What is wrong ends the script with an AssertionError that names it. Its
-arguments are what a backend below seeksim's does not do: "ragged" all_gathers, "all_to_all" of lists. With "itself"
-seeksim's backend stands before one of its own, which takes several operations as one, as NCCL does and gloo does not.
+arguments are what a backend below seeksim's does not do: "ragged" all_gathers, "all_to_all" of lists, "any" source of a
+message. With "itself" seeksim's backend stands before one of its own, which takes several operations as one, as NCCL
+does and gloo does not. With "cuda" all tensors lie on GPUs, over NCCL.
 """
 
 import inspect
 import itertools
+import os
 import sys
 from typing import Any, List
 
@@ -31,6 +33,12 @@ def check(name: str, got: torch.Tensor, wanted: torch.Tensor) -> None:
 def given(place: int, k: int = 5, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """What a rank brings: small numbers, so that every type holds them and their sums."""
     return ((torch.arange(k) + 3 * place) % 7 + 1).to(dtype)
+
+
+def random(k: int, seed: int) -> torch.Tensor:
+    """The same numbers on every rank and device."""
+    drawn = torch.randn(k, generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
+    return drawn.to(torch.get_default_device())
 
 
 def tree(values: List[Any], combine: Any) -> Any:
@@ -80,7 +88,7 @@ def all_reduces() -> None:
 
 def rounding() -> None:
     """Numbers whose sum depends on its order: the tree's bits, whole or in any cutting."""
-    all_values = [torch.randn(700_001, generator=torch.Generator().manual_seed(r)) * 10**r for r in range(n)]
+    all_values = [random(700_001, r) * 10**r for r in range(n)]
     wanted = tree(all_values, torch.add)
     x = all_values[rank].clone()
     work = dist.all_reduce(x, async_op=True)
@@ -91,7 +99,7 @@ def rounding() -> None:
     check("all_reduce of a transposed tensor", strided, wanted[:700_000].view(700, 1000).t())
     k = 700_000 // n
     x = torch.empty(k)
-    whole = torch.stack([torch.randn(k * n, generator=torch.Generator().manual_seed(50 + r)) for r in range(n)])
+    whole = torch.stack([random(k * n, 50 + r) for r in range(n)])
     dist.reduce_scatter_tensor(x, whole[rank].clone())
     check("reduce_scatter_tensor in rounds", x, tree(list(whole), torch.add)[k * rank : k * (rank + 1)])
     x = torch.tensor([float("nan") if rank == n - 1 else 1.0])
@@ -177,6 +185,8 @@ def messages() -> None:
         for work in works:
             work.wait()
         check("batch_isend_irecv", x, torch.full((size,), float(left)))
+    if "any" in sys.argv:
+        return
     if rank == 0:
         senders = set()
         for _ in range(n - 1):
@@ -210,7 +220,8 @@ def groups_and_objects() -> None:
             dist.broadcast(x, members[1], group=pair)
             check("broadcast in a group", x, given(members[1]))
     dist.barrier()
-    dist.monitored_barrier()
+    if "cuda" not in sys.argv:
+        dist.monitored_barrier()
     done.append("barriers")
 
 
@@ -249,7 +260,10 @@ def over_itself() -> str:
 
 def main() -> None:
     global n, rank
-    dist.init_process_group(over_itself() if "itself" in sys.argv else "gloo")
+    if "cuda" in sys.argv:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.set_default_device("cuda")
+    dist.init_process_group(over_itself() if "itself" in sys.argv else "nccl" if "cuda" in sys.argv else "gloo")
     n, rank = dist.get_world_size(), dist.get_rank()
     sums = (all_reduces, rounding, one_to_all, all_to_all_ranks, coalesced)
     for part in (*sums, messages, groups_and_objects, refusals):
