@@ -28,6 +28,7 @@
 #include "harness/loading/features/fp8.h"
 #include "harness/loading/features/hugging_face.h"
 #include "harness/loading/features/local_sgd.h"
+#include "harness/loading/features/quantised.h"
 #include "harness/loading/features/quirks.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/features/shard_groups.h"
@@ -190,6 +191,7 @@ void check_together(const Reader& top, Scenario& scenario) {
   check_experts(top, scenario);
   check_context(top, scenario);
   check_shard_groups(top, scenario);
+  check_quantised(top, scenario);
   check_rules(top, scenario);
   check_recovery(top, scenario);
   check_own_family(top, scenario);

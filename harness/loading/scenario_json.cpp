@@ -66,6 +66,7 @@ bool has_golden(const Scenario& s) { return s.golden.any(); }
 
 bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
 bool has_changes(const Scenario& s) { return !s.train.definition.changes.empty(); }
+bool quantises(const Scenario& s) { return s.train.definition.quantised.on(); }
 bool casts_to_fp8(const Scenario& s) { return s.train.definition.fp8.on(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 bool has_workers(const Scenario& s) { return s.train.definition.local_sgd.on(); }
@@ -206,6 +207,11 @@ const Keys<Scenario>& scenario_keys() {
        fp8_keys().shape(), kBits,
        "Operands of linear layers (not of embeddings, norms, attention or the head) are cast to 8 bits, as NVIDIA's "
        "Transformer Engine does."},
+      {"quantized_weights_block",
+       of_training(&Definition::quantised, &runtime::QuantisedWeightsPlan::block).when(quantises), integer(1, 1024),
+       kBits,
+       "Elements that share a scale, with deepspeed.zero_optimization.zero_quantized_weights: a power of two. Blocks "
+       "begin again with each parameter, and with each part of it that tensor parallelism may split off."},
       {"evaluation", section(evaluation_keys()).when(has_evaluation), evaluation_keys().shape(), kBits,
        "The loss of samples that no step trains on, between steps: without gradients and dropout."},
       {"curriculum",

@@ -71,6 +71,37 @@ double evaluated_rows_to_group(const FormulaSizes& s, int rank) {
 
 }  // namespace
 
+std::vector<GatheredModule> gathered_modules(const FormulaSizes& s) {
+  std::vector<GatheredModule> modules;
+  const auto add = [&](const GatheredModule& all) {
+    GatheredModule module;
+    for (const runtime::ParameterInfo* p : all) {
+      if (!s.persists(*p)) module.push_back(p);
+    }
+    modules.push_back(module);
+  };
+  for (int m = 0; m < s.parameters.modules(); ++m) add(s.parameters.module(m));
+  return modules;
+}
+
+double persistent_elements(const FormulaSizes& s) {
+  double all = 0;
+  for (const runtime::ParameterInfo& p : s.parameters.all()) all += s.persists(p) ? double(p.size) : 0;
+  return all;
+}
+
+double wire_bytes(const FormulaSizes& s) {
+  if (!s.plan.definition.quantised.on()) return 0;
+  double most = 0, kept = 0;
+  for (const auto& module : gathered_modules(s)) {
+    double bytes = 0;
+    for (const runtime::ParameterInfo* p : module) bytes += s.gathered_bytes(*p);
+    most = std::max(most, bytes);
+  }
+  for (const runtime::ParameterInfo& p : s.parameters.all()) kept += s.persists(p) ? s.gathered_bytes(p) : 0;
+  return most + kept;
+}
+
 double evaluated_passes(const FormulaSizes& s, std::int64_t steps) {
   const runtime::EvaluationPlan& evaluation = s.plan.definition.evaluation;
   if (!evaluation.on()) return 0;

@@ -18,6 +18,7 @@
 #include "runtime/layout/placement_rule.h"
 #include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
+#include "runtime/zero/int8_wire.h"
 
 namespace seeksim::harness {
 
@@ -91,11 +92,12 @@ struct FormulaSizes {
     for (int rank = 0; rank < of.ranks; ++rank) most = std::max(most, share_in(of, rank, 0, P));
     return most;
   }
-  // Of a rank's shard and its secondary one together: the largest of both need not be on one rank.
-  double most_with_secondary() const {
+  // Bytes of the largest secondary shard; of a rank's trained parameters and its secondary shard together, since the
+  // largest of both need not be on one rank.
+  double most_secondary(bool with_own) const {
     double most = 0;
     for (int rank = 0; rank < groups.ranks; ++rank)
-      most = std::max(most, share(rank, 0, P) + (keeps() ? share_in(keeping, rank, 0, P) : 0));
+      most = std::max(most, (with_own ? C * share(rank, 0, P) : 0) + secondary_bytes(rank));
     return most;
   }
   // Of a step's samples, as the one at `place` of the data axis sees it.
@@ -105,6 +107,19 @@ struct FormulaSizes {
   bool keeps() const { return keeping.groups() > 1; }  // all parameters once more in each group
   bool persists(const runtime::ParameterInfo& p) const {
     return p.size <= plan.layout.zero.persistence_threshold_elements;
+  }
+  // Bytes of a parameter where it is gathered: C an element, or in 8 bits one and 4 a block.
+  double gathered_bytes(const runtime::ParameterInfo& p) const {
+    const runtime::QuantisedWeightsPlan& quantised = plan.definition.quantised;
+    return quantised.on() ? double(runtime::int8_bytes(p, quantised.block)) : C * double(p.size);
+  }
+  // Bytes of a rank's secondary shard, which holds what travelled.
+  double secondary_bytes(int rank) const {
+    double bytes = 0;
+    if (!keeps()) return bytes;
+    for (const runtime::ParameterInfo& p : parameters.all())
+      bytes += share_in(keeping, rank, double(p.offset), double(p.size)) * gathered_bytes(p) / double(p.size);
+    return bytes;
   }
   double copies() const { return stage >= 1 ? kept : 0; }  // of others' shards on a rank
 
@@ -124,6 +139,13 @@ struct FormulaSizes {
   double here = 1;    // workers that a rank serves at most, where they train apart, and
   double outer = 0;   // fp32 values a trained parameter that the outer step keeps
 };
+
+// The modules that stage 3 gathers, as lists of parameters that do not persist; elements of those that do.
+using GatheredModule = std::vector<const runtime::ParameterInfo*>;
+std::vector<GatheredModule> gathered_modules(const FormulaSizes& sizes);
+double persistent_elements(const FormulaSizes& sizes);
+// Bytes through which gathers in 8 bits pass: the largest module's, and those of what stays gathered.
+double wire_bytes(const FormulaSizes& sizes);
 
 // The expert group that the first rank is in, of micro-batches as large as they get. Not connected.
 runtime::ExpertGroup expert_group(const FormulaSizes& sizes);

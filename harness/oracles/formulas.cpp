@@ -22,26 +22,6 @@ using runtime::Parameters;
 
 constexpr double kBlockBytes = kFloat * double(kernels::kBlock);
 
-// The modules that stage 3 gathers, as lists of parameters that do not persist.
-std::vector<std::vector<const ParameterInfo*>> gathered_modules(const FormulaSizes& s) {
-  std::vector<std::vector<const ParameterInfo*>> modules;
-  const auto add = [&](const std::vector<const ParameterInfo*>& all) {
-    std::vector<const ParameterInfo*> module;
-    for (const ParameterInfo* p : all) {
-      if (!s.persists(*p)) module.push_back(p);
-    }
-    modules.push_back(module);
-  };
-  for (int m = 0; m < s.parameters.modules(); ++m) add(s.parameters.module(m));
-  return modules;
-}
-
-double persistent_elements(const FormulaSizes& s) {
-  double all = 0;
-  for (const ParameterInfo& p : s.parameters.all()) all += s.persists(p) ? double(p.size) : 0;
-  return all;
-}
-
 // What is gathered at one time: the module in use, what is under way for the next ones, and what is kept for backward.
 // Space is used again by modules of the same size only, so each size counts by itself.
 double gathered_at_most(const FormulaSizes& s) {
@@ -225,7 +205,7 @@ void offloaded_optimizer(Budget& budget) {
       .at_most = s.uneven;
 }
 
-// Elements that a rank sends to others in the gathers of one micro-batch; in an evaluation it goes forward only.
+// Bytes that a rank sends to others in the gathers of one micro-batch; in an evaluation it goes forward only.
 double gathers_of(const FormulaSizes& s, int rank, bool evaluates) {
   double own = 0;
   const auto modules = gathered_modules(s);
@@ -235,7 +215,7 @@ double gathers_of(const FormulaSizes& s, int rank, bool evaluates) {
     const bool inside = s.keeps() && use.phase != runtime::Phase::forward;
     for (const ParameterInfo* p : modules[std::size_t(use.module)])
       own += s.share_in(inside ? s.keeping : s.groups, rank, double(p->offset), double(p->size)) *
-             (inside ? s.keeping.size - 1 : s.N - 1);
+             (inside ? s.keeping.size - 1 : s.N - 1) * s.gathered_bytes(*p) / double(p->size);
   }
   return own;
 }
@@ -246,8 +226,8 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   const FormulaSizes s(scenario);
   const double N = s.N;
   Budget budget{s};
-  const double secondary = s.keeps() ? s.C * (s.largest_of(s.keeping) + s.F / s.keeping.size) : 0;
-  const double both = s.C * (s.F / N + (s.keeps() ? s.F / s.keeping.size : 0) + s.most_with_secondary());
+  const double secondary = s.most_secondary(false);
+  const double both = s.C * s.F / N + s.most_secondary(true);
   const double blocks = (s.F > 0 ? 2 : 1) * (s.keeps() ? 2 : 1);
   if (s.plan.layout.offload.parameters.home != runtime::Home::device)
     budget.tag(MemoryTag::parameters, s.C * persistent_elements(s) + secondary, s.keeps() ? blocks : 0,
@@ -269,7 +249,7 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
       .tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, 6 * s.copies(),
            "(C + G + O)P/N (and CF/N at stage 3) a copy that is kept; offloaded: CF/N")
       .at_most = s.uneven;
-  const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;
+  const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) + wire_bytes(s) : 0;
   budget.tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
   budget.tag(
       MemoryTag::activations, activation_bytes(s), 0,
@@ -324,14 +304,15 @@ std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, 
       return most(s, [&](int rank) {
         double own = 0;
         for (const ParameterInfo& p : s.parameters.all()) {
-          if (s.persists(p) && p.frozen == frozen) own += s.share(rank, double(p.offset), double(p.size));
+          if (s.persists(p) && p.frozen == frozen)
+            own += s.share(rank, double(p.offset), double(p.size)) * s.gathered_bytes(p) / double(p.size);
         }
         return own;
       });
     };
     const double trained = kept(false), frozen = kept(true), times = double(applied + 1);
     kind("publish", (times * trained + frozen) * others, (times * (trained > 0) + (frozen > 0)) * others,
-         "what stays gathered, (N-1)/N of it a step and once before (frozen: once)", s.C);
+         "what stays gathered, (N-1)/N of it a step and once before (frozen: once)", 1);
     const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
     const double trained_on = double(steps) * s.cut().count() * runs, evaluated = evaluated_passes(s, steps);
     const double passes = trained_on + evaluated;
@@ -342,7 +323,7 @@ std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, 
          s.keeps() ? "P(N-1)/N a micro-step forward, and backward and recomputation over the ranks of a group"
                    : "2P(N-1)/N a micro-step (a tied head gathers wte twice; a recomputed segment all its layers but "
                      "one again), twice where it is run again",
-         s.C);
+         1);
     lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
   }
   return lines;

@@ -166,6 +166,7 @@ Json key_fields(const runtime::Definition& d) {
   if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
   if (d.local_sgd.on()) fields["local_sgd"] = local_sgd_fields(d.local_sgd);
   if (d.fp8.on()) fields["fp8"] = fp8_fields(d.fp8);
+  if (d.quantised.on()) fields["quantised_weights"] = d.quantised.block;
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;

@@ -126,6 +126,7 @@ std::string why_not(const Scenario& scenario) {
   if (train.layout.zero.stage == 3 && train.layout.zero.hpz_partition > 1)
     return "secondary shards are in groups (zero_hpz_partition_size)";
   if (train.definition.compression.on()) return "gradients are compressed";
+  if (train.definition.quantised.on()) return "weights are gathered in 8 bits (zero_quantized_weights)";
   if (train.definition.local_sgd.on()) return "workers have weights of their own (local_sgd)";
   if (train.layout.zero.rule != nullptr) return "where shards end is the program's own (world.placement)";
   if (train.definition.model.own != nullptr) return "the model's family is not seeksim's own";

@@ -32,6 +32,11 @@ void draw_packing(Json& s) {
   if (dropout.is_null()) s["model"].erase("dropout");
 }
 
+void remove_experts(Json& model) {
+  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss"})
+    model.erase(key);
+}
+
 }  // namespace
 
 void draw_compression(Json& s) {
@@ -64,8 +69,13 @@ void draw_fp8(Json& s) {
   if (scaling == "delayed")
     s["fp8"].update(
         {{"amax_history_len", between(1, 3)}, {"amax_compute_algo", any_of<std::string>({"max", "most_recent"})}});
-  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "aux_loss", "z_loss", "normalize_gates"})
-    s["model"].erase(key);
+  remove_experts(s["model"]);
+}
+
+void draw_quantised(Json& s) {
+  s["deepspeed"]["zero_optimization"]["zero_quantized_weights"] = true;
+  s["quantized_weights_block"] = any_of<int>({1, 8, 64, 256, 1024});
+  remove_experts(s["model"]);
 }
 
 void draw_evaluation(Json& s) {

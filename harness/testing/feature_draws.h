@@ -28,6 +28,8 @@ void draw_compression(Json& s);
 void draw_local_sgd(Json& s, int ranks);
 // Any recipe of casts to 8 bits; scales of the current step stay inside a rank.
 void draw_fp8(Json& s);
+// Weights in 8 bits by blocks of any size.
+void draw_quantised(Json& s);
 // Fewer held-out samples than ranks, or more, in micro-batches of any size.
 void draw_evaluation(Json& s);
 // Sets of samples; unless what counts samples by tags wants all of them alike, lengths by step and packed documents.

@@ -356,6 +356,7 @@ Drawn draw(const Wanted& wanted) {
   if (wanted.compression) draw_compression(s);
   if (wanted.local_sgd) draw_local_sgd(s, ranks);
   if (wanted.fp8) draw_fp8(s);
+  if (wanted.quantised) draw_quantised(s);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
   if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
   if (!wanted.corrupt && !wanted.local_sgd) draw_samples(s, wanted.check == "conservation" || !wanted.bug.empty());

@@ -32,6 +32,7 @@ struct Wanted {
   bool compression = false;  // of gradients, in stages 0 and 1
   bool local_sgd = false;    // workers with weights of their own
   bool fp8 = false;          // operands of linear layers in 8 bits
+  bool quantised = false;    // weights gathered in 8 bits; wants stage 3
   bool restarts = false;     // the job dies once or twice, and goes on from a checkpoint
 };
 

@@ -20,6 +20,7 @@
 #include "runtime/plan/parallel_plan.h"
 #include "runtime/plan/placement.h"
 #include "runtime/plan/provenance_plan.h"
+#include "runtime/plan/quantised_plan.h"
 #include "runtime/plan/sampler_plan.h"
 #include "runtime/rules/bug.h"
 #include "runtime/rules/fp8_scaling.h"
@@ -132,13 +133,14 @@ struct Definition {
   SchedulerPlan scheduler;
   PrecisionPlan precision;
   LossScalerPlan scaler;
-  CompressionPlan compression;   // of gradients between ranks
-  LocalSgdPlan local_sgd;        // workers with weights of their own
-  Fp8Plan fp8;                   // of the operands of linear layers
-  Quirks quirks;                 // what is done as another framework does it
-  double gradient_clipping = 0;  // 0: off
-  std::vector<Change> changes;   // by step, each step once
-  int global_batch = 32;         // samples a step
+  CompressionPlan compression;     // of gradients between ranks
+  LocalSgdPlan local_sgd;          // workers with weights of their own
+  Fp8Plan fp8;                     // of the operands of linear layers
+  QuantisedWeightsPlan quantised;  // of weights that are gathered (stage 3)
+  Quirks quirks;                   // what is done as another framework does it
+  double gradient_clipping = 0;    // 0: off
+  std::vector<Change> changes;     // by step, each step once
+  int global_batch = 32;           // samples a step
   std::int64_t steps = 20;
   std::vector<std::int64_t> skip_steps;    // that are not applied, as if their gradients were not finite
   std::vector<std::int64_t> drop_batches;  // global batches, counted from 0, that no step uses: the next one serves

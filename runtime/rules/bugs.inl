@@ -371,6 +371,28 @@ SEEKSIM_BUG(fp8_unsaturated,
 SEEKSIM_BUG(fp8_joiner_starts_anew,
             "a rank that joins begins with a scale of 1 and no history (fp8 with delayed scaling, a rank that joins)",
             "replicas_equal")
+SEEKSIM_BUG(quantised_scale_of_shard,
+            "weights are quantised with one scale for all that a rank has of a gather, in place of each block's "
+            "(zero_quantized_weights)",
+            "golden")
+SEEKSIM_BUG(quantised_cut_off,
+            "codes of quantised weights are rounded towards zero, not to the nearest one (zero_quantized_weights)",
+            "golden")
+SEEKSIM_BUG(quantised_weights_kept,
+            "what forward gathered in 8 bits is written over the shard that it came from (zero_quantized_weights, fp32)",
+            "golden")
+SEEKSIM_BUG(quantised_forward_only,
+            "backward gathers weights as they are, and forward computed with quantised ones (zero_quantized_weights, "
+            "stage3_max_reuse_distance 0)",
+            "golden")
+SEEKSIM_BUG(quantised_persistent_exact,
+            "weights that stay gathered are not quantised, so that stage3_param_persistence_threshold decides bits "
+            "(zero_quantized_weights)",
+            "golden")
+SEEKSIM_BUG(quantised_bf16_as_fp16,
+            "what quantises weights takes bf16 bits for fp16 ones (zero_quantized_weights, bf16)", "golden")
+SEEKSIM_BUG(quantised_last_scale_lost, "rank 1 loses the scale of the last block of each gather (zero_quantized_weights)",
+            "golden")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")

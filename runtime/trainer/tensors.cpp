@@ -69,6 +69,8 @@ void Tensors::allocate_worker() {
   if (!bench_.shards_parameters()) {
     here().weights = elements(parameters_.size(), precision.compute, MemoryTag::parameters, "weights");
     here().all.emplace(flat_parameters());
+    if (bench_.definition().quantised.on())
+      here().rounded.emplace(bench_.rank.device, bench_.compute, parameters_, bench_.plan, flat_parameters());
   }
   if (!bench_.shards_optimizer() && is_16_bit(precision.compute) && precision.master_weights) {
     here().masters = elements(parameters_.trainable_size(), ElementType::f32, MemoryTag::optimizer, "fp32 masters");

@@ -20,6 +20,7 @@
 #include "runtime/zero/optimizer.h"
 #include "runtime/zero/outer_step.h"
 #include "runtime/zero/residuals.h"
+#include "runtime/zero/rounded_weights.h"
 #include "runtime/zero/shard_keeper.h"
 
 namespace seeksim::runtime {
@@ -93,7 +94,10 @@ class Tensors {
   // Held in 16 bits where the plan says so: rounded once, at the root (docs/numerics.md#r4).
   bool rounds_gradients() const { return here().gradients != nullptr; }
 
-  Weights& in_use() { return gathered_ ? static_cast<Weights&>(*gathered_) : *here().all; }
+  Weights& in_use() {
+    if (gathered_) return *gathered_;
+    return here().rounded ? static_cast<Weights&>(*here().rounded) : *here().all;
+  }
   ShardKeeper* keeper() { return keeper_ ? &*keeper_ : nullptr; }  // where the optimizer is sharded
   const ShardKeeper* keeper() const { return keeper_ ? &*keeper_ : nullptr; }
   Residuals* residuals() { return residuals_ ? &*residuals_ : nullptr; }  // where gradients are compressed
@@ -113,7 +117,8 @@ class Tensors {
     BufferPtr sums;       // reduced in fp32; none where sharded
     BufferPtr gradients;  // of what is trained, in 16 bits; none where they are held as summed, or sharded
     std::optional<ReplicatedWeights> all;
-    std::optional<Optimizer> optimizer;  // where its state is replicated
+    std::optional<RoundedWeights> rounded;  // where weights are quantised
+    std::optional<Optimizer> optimizer;     // where its state is replicated
   };
   const Flat& here() const { return flat_[at_]; }
   Flat& here() { return flat_[at_]; }

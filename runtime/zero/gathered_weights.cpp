@@ -9,9 +9,6 @@
 
 namespace seeksim::runtime {
 
-using kernels::Lane;
-using kernels::Vec;
-
 GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const TrainPlan& plan)
     : rank_(rank),
       plan_(plan.layout.zero),
@@ -32,6 +29,9 @@ GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const
         rank.device.allocate(std::size_t(kept) * size_of(type_), MemoryTag::parameters, "persistent parameters");
   }
   for (int m = 0; m < parameters.modules(); ++m) add_module(parameters.module(m));
+  quantised_.on = plan.definition.quantised.on();
+  quantised_.form = int8_form(plan);
+  if (quantised_.on) allocate_wires();
   const int layers = parameters.layers();
   for (const ModelPiece& piece : parameters.pieces())
     passes_.push_back({forward_uses(piece, layers), backward_uses(piece, layers, plan.layout.checkpointing),
@@ -66,6 +66,25 @@ void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parame
   modules_.push_back(std::move(module));
 }
 
+void GatheredWeights::allocate_wires() {
+  const auto make = [this](Index bytes) {
+    return rank_.device.allocate(std::size_t(bytes), MemoryTag::gathered, "quantised parameters");
+  };
+  Index most = 0;
+  for (Module& module : modules_) {
+    module.wire = Int8Wire(parameters_, quantised_.form.block, module.stretches);
+    most = std::max(most, module.wire.bytes());
+  }
+  if (most > 0) quantised_.bytes = make(most);
+  quantised_.flat = Int8Wire(parameters_, quantised_.form.block,
+                             {{0, trainable_, 0}, {trainable_, parameters_.size() - trainable_, trainable_}});
+  if (!persistent_) return;
+  std::vector<Stretch> all = kept_;
+  all.insert(all.end(), kept_frozen_.begin(), kept_frozen_.end());
+  quantised_.persistent = Int8Wire(parameters_, quantised_.form.block, all);
+  quantised_.of_persistent = make(quantised_.persistent.bytes());
+}
+
 void GatheredWeights::connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen,
                               SwappedParameters* files, Communicator* group) {
   forget();
@@ -73,8 +92,7 @@ void GatheredWeights::connect(Communicator& comm, const Partition& partition, An
   last_.rank = rank_.id;
   last_.epoch = comm.epoch();
   all_ = {&comm, &partition, shard, frozen, files};
-  secondary_shard_.reset();
-  secondary_frozen_.reset();
+  secondary_memory_ = {};
   if (group != nullptr) connect_secondary(*group);
 }
 
@@ -82,14 +100,15 @@ void GatheredWeights::connect(Communicator& comm, const Partition& partition, An
 void GatheredWeights::connect_secondary(Communicator& group) {
   secondary_cut_.emplace(parameters_, group.size());
   secondary_.emplace(Owners{&group, &*secondary_cut_, {}, {}, nullptr});
-  const auto allocate = [this](Index n, BufferPtr& buffer) -> AnyVec {
-    const std::size_t bytes = std::size_t(std::max<Index>(n, 1)) * size_of(type_);
-    buffer = rank_.device.allocate(bytes, MemoryTag::parameters, "secondary shard");
-    return {buffer.get(), 0, n, type_};
+  const auto allocate = [this](const ShardInfo& part, BufferPtr& buffer) -> AnyVec {
+    const Index bytes =
+        quantised_.on ? quantised_.flat.bytes_of(part.offset, part.size) : part.size * Index(size_of(type_));
+    buffer = rank_.device.allocate(std::size_t(std::max<Index>(bytes, 4)), MemoryTag::parameters, "secondary shard");
+    return {buffer.get(), 0, part.size, type_};
   };
-  secondary_->shard = allocate(secondary_cut_->shard(group.position()).size, secondary_shard_);
-  const Index frozen = secondary_cut_->frozen(group.position()).size;
-  if (frozen > 0) secondary_->frozen = allocate(frozen, secondary_frozen_);
+  const ShardInfo shard = secondary_cut_->shard(group.position()), frozen = secondary_cut_->frozen(group.position());
+  secondary_->shard = allocate(shard, secondary_memory_.shard);
+  if (frozen.size > 0) secondary_->frozen = allocate(frozen, secondary_memory_.frozen);
 }
 
 void GatheredWeights::forget() {
@@ -149,7 +168,7 @@ void GatheredWeights::fetch(int module) {
 void GatheredWeights::release(int module) {
   SEEKSIM_CHECK_EQ(module, now_.current);
   Module& m = modules_[module];
-  if (secondary_ && m.size > 0 && phase_at(now_.at) == Phase::forward) keep_secondary(m);
+  if (secondary_ && m.size > 0 && phase_at(now_.at) == Phase::forward && !quantised_.on) keep_secondary(m);
   if (m.size > 0 && !keeps(module)) {
     Space& space = spaces_[m.buffer];
     space.taken = bug_.is(Bug::kept_gathered);
@@ -183,6 +202,30 @@ void GatheredWeights::keep_secondary(Module& m) {
   compute_->mute(was_muted);
   m.kept = compute_->queue().record();
   m.is_kept = true;
+}
+
+// What travelled, as soon as it is there. On the queue of the gathers, which takes care of the order.
+void GatheredWeights::keep_secondary_bytes(Module& m) {
+  if (m.is_kept && bug_.is(Bug::secondary_shards_stale)) return;
+  const Int8Way way = way_of(m.wire, quantised_.bytes, false);
+  const int me = secondary_->comm->position();
+  for (const Stretch& s : m.first_here) {
+    const ShardInfo own = secondary_cut_->shard_in(me, s.offset, s.offset + s.size);
+    if (own.size > 0)
+      Int8Way::copy(launch_, m.name, way.bytes_of(s.at + own.offset - s.offset, own.size), secondary_bytes(own));
+  }
+  m.kept = launch_.queue().record();
+  m.is_kept = true;
+}
+
+// This rank's own elements of the flat space, in its secondary shard.
+VecView<std::byte> GatheredWeights::secondary_bytes(const ShardInfo& own) const {
+  const int me = secondary_->comm->position();
+  const bool frozen = own.offset >= trainable_;
+  const ShardInfo all = frozen ? secondary_cut_->frozen(me) : secondary_cut_->shard(me);
+  const Int8Wire& flat = quantised_.flat;
+  return vec<std::byte>(*(frozen ? secondary_memory_.frozen : secondary_memory_.shard),
+                        flat.bytes_of(all.offset, own.offset - all.offset), flat.bytes_of(own.offset, own.size));
 }
 
 AnyVec GatheredWeights::of(const ParameterInfo& parameter) {
@@ -296,7 +339,10 @@ void GatheredWeights::gather_into(Module& m, std::size_t place) {
   op.site = SEEKSIM_SITE;
   const bool again = secondary_.has_value() && now_.trains && op.phase != Phase::forward;
   if (again) after(launch_.queue(), m.kept, Edge::secondary_filled, bug_);
-  m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer, again ? *secondary_ : all_);
+  const bool exact = op.phase != Phase::forward && !secondary_ && bug_.is(Bug::quantised_forward_only);
+  m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer, again ? *secondary_ : all_,
+                      way_of(m.wire, quantised_.bytes, exact));
+  if (secondary_ && quantised_.on && now_.trains && op.phase == Phase::forward) keep_secondary_bytes(m);
   if (!plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered_at_once, bug_);
 }
 
@@ -310,7 +356,13 @@ Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step, bool 
   Launcher launch(queue, rank_.id);
   std::vector<Stretch> stretches = kept_;
   if (new_world) stretches.insert(stretches.end(), kept_frozen_.begin(), kept_frozen_.end());
-  return gather(launch, op, stretches, *persistent_, all_);
+  const bool exact = bug_.is(Bug::quantised_persistent_exact);
+  const Int8Way way = way_of(quantised_.persistent, quantised_.of_persistent, exact);
+  return gather(launch, op, stretches, *persistent_, all_, way);
+}
+
+Int8Way GatheredWeights::way_of(const Int8Wire& wire, const BufferPtr& bytes, bool exact) const {
+  return {quantised_.on && !exact ? &wire : nullptr, bytes.get(), quantised_.form};
 }
 
 // Elements of the own shard from `at` on: its front is in memory, the rest in a file.
@@ -323,38 +375,64 @@ void GatheredWeights::bring_own(Launcher& launch, const Op& op, Index at, AnyVec
 }
 
 Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into,
-                              const Owners& owners) {
+                              const Owners& owners, const Int8Way& way) {
   pieces_.clear();
   const Partition& partition = *owners.partition;
   const int me = owners.comm->position();
   launch.at(owners.comm->epoch(), op.step);
   launch.phase(op.phase, op.micro_batch);
+  // Elements of `values`, which are to lie or lie already at `place`.
+  const auto add_piece = [&](int peer, bool send, AnyVec values, Index place) {
+    if (values.n == 0) return;
+    const Range range = way.on() ? way.bytes_of(place, values.n).range() : values.range(!send);
+    pieces_.push_back({peer, send, range.buffer, range.lo, range.hi});
+  };
   for (const Stretch& s : stretches) {
     const bool frozen = s.offset >= trainable_;
     const ShardInfo mine = frozen ? partition.frozen(me) : partition.shard(me);
     const ShardInfo own = partition.shard_in(me, s.offset, s.offset + s.size);
     const AnyVec from = (frozen ? owners.frozen : owners.shard).part(own.offset - mine.offset, own.size);
+    const AnyVec to_own(&into, s.at + own.offset - s.offset, own.size, type_);
     // From memory of the host, or a file, it goes to its place first, and from there to the others.
     const bool in_file = owners.files != nullptr && !frozen;
     const bool is_here = own.size == 0 || (!in_file && from.buffer->space == runtime::Space::device);
-    const AnyVec sent = is_here ? from : AnyVec(&into, s.at + own.offset - s.offset, own.size, type_);
+    const AnyVec sent = is_here ? from : to_own;
     for (int member = 0; member < owners.comm->size(); ++member) {
+      if (member == me) continue;
       const ShardInfo theirs = partition.shard_in(member, s.offset, s.offset + s.size);
-      const AnyVec to(&into, s.at + theirs.offset - s.offset, theirs.size, type_);
       const int peer = owners.comm->members()[member];
-      if (member != me && theirs.size > 0)
-        pieces_.push_back({peer, false, &into, to.range(true).lo, to.range(true).hi});
-      if (member != me && own.size > 0)
-        pieces_.push_back({peer, true, sent.buffer, sent.range(false).lo, sent.range(false).hi});
-      if (member != me || own.size == 0 || bug_.is(Bug::unwritten_memory, rank_.id)) continue;
-      if (in_file)
-        bring_own(launch, op, own.offset - mine.offset, to);
-      else
-        copy_values(launch, op.tensor, SEEKSIM_SITE, from, to);
+      const AnyVec to(&into, s.at + theirs.offset - s.offset, theirs.size, type_);
+      add_piece(peer, false, to, to.offset);
+      add_piece(peer, true, sent, to_own.offset);
     }
+    if (own.size == 0 || bug_.is(Bug::unwritten_memory, rank_.id)) continue;
+    if (in_file)
+      bring_own(launch, op, own.offset - mine.offset, to_own);
+    else if (!way.on() || !is_here)
+      copy_values(launch, op.tensor, SEEKSIM_SITE, from, to_own);
+    if (way.on() && secondary_ && owners.comm == secondary_->comm)
+      Int8Way::copy(launch, op.tensor, secondary_bytes(own), way.bytes_of(to_own.offset, own.size));
+    else if (way.on())
+      way.quantise(launch, op.tensor, sent, to_own.offset);
   }
   last_ = owners.comm->exchange(launch.queue(), op, pieces_);
+  if (way.on() && bug_.is(Bug::quantised_last_scale_lost, rank_.id)) way.lose_last_scale(launch, op.tensor);
+  if (way.on()) way.dequantise(launch, op.tensor, into, type_);
+  if (way.on() && op.phase == Phase::forward && bug_.is(Bug::quantised_weights_kept))
+    keep_quantised(launch, op, stretches, into);
   return launch.queue().record();
+}
+
+// A planted bug.
+void GatheredWeights::keep_quantised(Launcher& launch, const Op& op, const std::vector<Stretch>& stretches,
+                                     Buffer& from) {
+  const int me = all_.comm->position();
+  for (const Stretch& s : stretches) {
+    const ShardInfo own = all_.partition->shard_in(me, s.offset, s.offset + s.size);
+    if (own.size == 0 || s.offset >= trainable_ || all_.files != nullptr) continue;
+    copy_values(launch, op.tensor, SEEKSIM_SITE, AnyVec(&from, s.at + own.offset - s.offset, own.size, type_),
+                all_.shard.part(own.offset - all_.partition->shard(me).offset, own.size));
+  }
 }
 
 }  // namespace seeksim::runtime

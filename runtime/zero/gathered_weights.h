@@ -4,6 +4,10 @@
 //
 // Where groups of ranks keep all parameters once more (ZeRO++'s hpZ), forward gathers from all ranks and leaves each
 // rank its secondary shard; recomputation and backward gather those inside the group.
+//
+// Where weights are quantised (ZeRO++'s qwZ), owners send 8 bits an element and a scale a block, and every rank
+// computes with what these are worth, its own part included, and that of parameters that stay gathered. Shards stay as
+// they are; secondary ones hold what travelled, so that backward has the bits of forward.
 #pragma once
 
 #include <optional>
@@ -14,6 +18,7 @@
 #include "runtime/layout/partition.h"
 #include "runtime/layout/segments.h"
 #include "runtime/model/model.h"
+#include "runtime/zero/int8_wire.h"
 #include "runtime/zero/swapped_parameters.h"
 
 namespace seeksim::runtime {
@@ -51,15 +56,10 @@ class GatheredWeights final : public Weights {
   Buffer* persistent() const { return persistent_.get(); }
 
  private:
-  // Contiguous elements of the flat space that are gathered together, and where they lie in the module's buffer.
-  struct Stretch {
-    Index offset = 0;
-    Index size = 0;
-    Index at = 0;
-  };
   struct Module {
     std::vector<Stretch> stretches;
     std::vector<Stretch> first_here;  // those of parameters that no module before it has
+    Int8Wire wire;                    // where weights are quantised
     Index size = 0;
     const char* name = "";
     int buffer = -1;  // where it is gathered; -1: nowhere
@@ -83,9 +83,15 @@ class GatheredWeights final : public Weights {
 
   void add_module(const std::vector<const ParameterInfo*>& parameters);
   void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const;
-  Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into, const Owners& from);
+  Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into, const Owners& from,
+               const Int8Way& way);
+  void allocate_wires();
+  Int8Way way_of(const Int8Wire& wire, const BufferPtr& bytes, bool exact) const;
+  void keep_quantised(Launcher& launch, const Op& op, const std::vector<Stretch>& stretches, Buffer& from);
   void connect_secondary(Communicator& group);
   void keep_secondary(Module& module);
+  void keep_secondary_bytes(Module& module);
+  VecView<std::byte> secondary_bytes(const ShardInfo& own) const;
   bool is_in_a_module(Index element) const;
   void gather_for(std::size_t place);
   void gather_into(Module& module, std::size_t place);  // its space
@@ -117,7 +123,9 @@ class GatheredWeights final : public Weights {
   Owners all_;                                    // of the primary shards
   std::optional<Owners> secondary_;               // of the secondary ones
   std::optional<const Partition> secondary_cut_;  // that they are
-  BufferPtr secondary_shard_, secondary_frozen_;
+  struct SecondaryMemory {
+    BufferPtr shard, frozen;
+  } secondary_memory_;
   Launcher launch_;  // on the queue of the gathers
   Launcher* compute_ = nullptr;
   struct UnderWay {
@@ -129,6 +137,13 @@ class GatheredWeights final : public Weights {
     Index live = 0;
   } now_;
   std::vector<Piece> pieces_;
+  struct Quantised {
+    bool on = false;
+    kernels::Int8Form form;
+    Int8Wire persistent;             // of parameters that stay gathered, trained and frozen
+    Int8Wire flat;                   // of the flat space: where its blocks lie in secondary shards
+    BufferPtr bytes, of_persistent;  // gathers follow one another on their queue, those of persistent ones on another
+  } quantised_;
   Op last_;
 };
 

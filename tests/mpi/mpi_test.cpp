@@ -69,6 +69,19 @@ TEST_F(Mpi, RunsWorkersThatTrainApart) {
           {"world.ranks_per_node=" + std::to_string(processes), std::string("local_sgd.outer.type=") + outer});
 }
 
+TEST_F(Mpi, GathersQuantisedWeights) {
+  for (const int processes : {2, 4}) {
+    const std::string world = "world.ranks_per_node=" + std::to_string(processes);
+    for (const char* threshold : {"0", "3000"})
+      expect_the_simulators_bits(
+          processes, "equivalence/qwz",
+          {world, std::string("deepspeed.zero_optimization.stage3_param_persistence_threshold=") + threshold});
+    expect_the_simulators_bits(processes, "equivalence/qwz",
+                               {world, "deepspeed.bf16.enabled=true", "model.family=llama",
+                                "quantized_weights_block=64", "checkpointing={\"every\":1}"});
+  }
+}
+
 TEST_F(Mpi, RunsRings) {
   const auto zero = [](int stage) { return "deepspeed.zero_optimization.stage=" + std::to_string(stage); };
   for (const int stage : {0, 1, 2, 3})

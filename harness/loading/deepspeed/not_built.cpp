@@ -26,7 +26,6 @@ bool is_narrower(const Json& value) { return value == "fp16" || value == "bf16";
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       {"/zero_optimization/zenflow", is_there, "Remove it; this does not change results of plain ZeRO."},
-      {"/zero_optimization/zero_quantized_weights", is_true, "Set it to false."},
       {"/zero_optimization/zero_quantized_nontrainable_weights", is_true, "Set it to false."},
       {"/zero_optimization/zero_quantized_gradients", is_true,
        "Set it to false; \"compression\" of the scenario rounds gradients."},

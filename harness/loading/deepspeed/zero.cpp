@@ -112,7 +112,9 @@ const Keys<Scenario>& zero_keys() {
          "processor. Changes no bit."},
         {"offload_param", by_hand, offload_param_keys().shape().or_null(), kNoBit,
          "Stage 3: this rank's shard of the parameters leaves the device. Changes no bit."},
-        {"zero_quantized_weights", by_hand, flag(), kNoBit, "Not supported."},
+        {"zero_quantized_weights", by_hand, flag(), kBits,
+         "ZeRO++'s qwZ, at stage 3: gathers send parameters in 8 bits with a scale a block, and every layer computes "
+         "with what these are worth. Decides bits, whatever the number of ranks."},
         {"zero_quantized_nontrainable_weights", by_hand, flag(), kNoBit, "Not supported."},
         {"zero_quantized_gradients", by_hand, flag(), kNoBit, "Not supported."},
         {"zenflow", by_hand, object().or_null(), kNoBit, "Not supported."},
@@ -128,6 +130,7 @@ const Keys<Scenario>& zero_keys() {
 bool acts_at_stage(const std::string& key, int stage) {
   if (key == "stage") return true;
   if (key == "overlap_comm") return stage >= 1;
+  if (key == "zero_quantized_weights") return stage == 3;
   return std::any_of(acting_keys().begin(), acting_keys().end(), [&](const ZeroKey& known) {
     return key == known.name && stage >= known.first_stage && stage <= known.last_stage;
   });
@@ -150,6 +153,7 @@ void read_zero(const Reader& section, Scenario& scenario) {
                  "Give a number of elements, or remove it.");
   }
   scenario.train.layout.zero = plan;
+  scenario.train.definition.quantised.weights = plan.stage == 3 && zero.flag("zero_quantized_weights", false);
 }
 
 Json zero_json(const runtime::ZeroPlan& plan) {

@@ -381,7 +381,9 @@ TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
       {R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})", "Partial offloading only supported for ZeRO Stage 3"},
       {R"("zenflow": {"topk_ratio": 0.1})", "zero_optimization.zenflow: Not supported"},
       {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: DeepSpeed 0.19.8 refuses it"},
-      {R"("zero_quantized_weights": true)", "zero_optimization.zero_quantized_weights: Not supported"},
+      {R"("zero_quantized_nontrainable_weights": true)",
+       "zero_optimization.zero_quantized_nontrainable_weights: Not supported"},
+      {R"("zero_quantized_gradients": true)", "zero_optimization.zero_quantized_gradients: Not supported"},
       {R"("legacy_stage1": true)", "zero_optimization.legacy_stage1: DeepSpeed refuses it"},
       {R"("reduce_bucket_sise": 1)", "Did you mean \"reduce_bucket_size\"?"},
   };

@@ -201,6 +201,11 @@ std::vector<Telling> telling() {
       {{"workers", "8"}, {"every", "3"}});
   add("local_sgd.outer", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},
       {{"type", "nesterov"}, {"lr", "0.5"}, {"momentum", "0.5"}});
+  add("deepspeed.zero_optimization", {"deepspeed.zero_optimization={\"stage\":3}"},
+      {{"zero_quantized_weights", "true"}});
+  all.push_back(
+      {"quantized_weights_block",
+       {"deepspeed.zero_optimization={\"stage\":3,\"zero_quantized_weights\":true}", "quantized_weights_block=64"}});
   add("fp8", {"fp8={\"scaling\":\"delayed\"}"},
       {{"scaling", "mx"},
        {"format", "e4m3"},

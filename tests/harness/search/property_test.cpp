@@ -111,6 +111,27 @@ TEST(Property, ContextGroupsKeepTheBits) {
   keeps_the_bits("context groups", wanted, 12);
 }
 
+Wanted quantised() {
+  Wanted wanted = with(&Wanted::quantised);
+  wanted.stage = 3;
+  return wanted;
+}
+TEST(Property, QuantisedWeightsKeepTheBits) {
+  Wanted wanted = quantised();
+  wanted.formulas = true;
+  keeps_the_bits("quantised weights", wanted, 16);
+}
+TEST(Property, QuantisedWeightsKeepTheBitsInModelsThatAreCut) {
+  Wanted wanted = quantised();
+  wanted.parallel = true;
+  keeps_the_bits("quantised weights in stages and ways", wanted, 17);
+}
+TEST(Property, RestartsKeepWeightsExact) {
+  Wanted wanted = quantised();
+  wanted.restarts = true;
+  keeps_the_bits("quantised weights with restarts", wanted, 18);
+}
+
 TEST(Property, Fp8KeepsTheBits) {
   Wanted wanted = with(&Wanted::fp8);
   wanted.formulas = true;
