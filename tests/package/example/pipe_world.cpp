@@ -174,7 +174,7 @@ bool PipeWire::tell() {
   for (auto at = incoming_.begin(); at != incoming_.end();) {
     const Incoming& incoming = at->second;
     const bool done = (incoming.wanted || incoming.discarded) && incoming.come.size() == incoming.bytes;
-    if (done) over_.push_back(at->first);
+    if (done && incoming.wanted) over_.push_back(at->first);
     at = done ? incoming_.erase(at) : std::next(at);
   }
   if (listener_ == nullptr) {
