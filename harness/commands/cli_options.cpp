@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "harness/processes/transports.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -104,8 +106,10 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--wall-limit", a.wall_limit_s, "Stop after this many seconds (exit status 3)")->check(kNotNegative);
   run->add_option("--retries", a.retries, "Run what ends with exit status 3 again, at most this many times")
       ->check(kNotNegative);
+  std::vector<std::string> backends = {"sim", "mpi", "nccl"};
+  for (const std::string& own : own_transport_names()) backends.push_back(own);
   run->add_option("--backend", a.backend, "sim; or with one process per rank: mpi, or nccl with one GPU each")
-      ->check(CLI::IsMember({"sim", "mpi", "nccl"}));
+      ->check(CLI::IsMember(backends));
   run->add_flag(
       "--insecure", a.insecure,
       "Processes that torchrun started meet without a secret, though the network between them is open to others");

@@ -270,9 +270,10 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
 ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   refuse_options_on_mpi(options);
   if (!a.schedule.empty())
-    throw BadInput("--schedule", "--backend mpi: the machine decides which of several processes runs next",
+    throw BadInput("--schedule",
+                   "--backend " + a.backend + ": the machine decides which of several processes runs next",
                    "Leave it out, or use --backend sim.");
-  MpiSession session(a.backend == "nccl", a.insecure);
+  MpiSession session(a.backend, a.insecure);
   if (!session.leads()) {
     session.serve();
     return ExitStatus::as_expected;

@@ -79,14 +79,20 @@ double share_of(const std::set<std::string>& a, const std::set<std::string>& b) 
   return any == 0 ? 0 : double(both) / double(any);
 }
 
+void add_settings(const std::string& path, const Json& value, std::set<std::string>& settings) {
+  if (!value.is_object()) {
+    settings.insert(path + '=' + value.dump());
+    return;
+  }
+  for (auto it = value.begin(); it != value.end(); ++it) add_settings(path + '/' + it.key(), it.value(), settings);
+}
+
 // "world/tensor=2" and so on: how a run is set up, without what is planted in it or asked of it.
 std::set<std::string> settings_of(const Scenario& scenario) {
   std::set<std::string> settings;
   const Json all = to_json(scenario);
   for (const char* section : {"model", "world", "deepspeed", "checkpointing", "recovery", "fp8", "local_sgd"}) {
-    if (!all.contains(section)) continue;
-    for (const auto& [path, value] : all[section].flatten().items())
-      settings.insert(section + path + '=' + value.dump());
+    if (const auto found = all.find(section); found != all.end()) add_settings(section, *found, settings);
   }
   return settings;
 }

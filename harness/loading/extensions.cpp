@@ -150,6 +150,14 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
+void add_collective(const std::string& name, std::shared_ptr<const runtime::GatherRule> rule) {
+  add("collective", name, std::move(rule), name == "direct" || runtime::built_in_gather(name) != nullptr);
+}
+std::shared_ptr<const runtime::GatherRule> own_gather(const std::string& name) {
+  return named<runtime::GatherRule>(name);
+}
+std::vector<std::string> own_gather_names() { return keys_of(all_of<runtime::GatherRule>()); }
+
 void add_placement(const std::string& name, std::shared_ptr<const runtime::PlacementRule> rule) {
   add("placement", name, std::move(rule), name == "even");
 }

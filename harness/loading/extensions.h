@@ -17,6 +17,7 @@
 #include "harness/input/json.h"
 #include "harness/oracles/finding.h"
 #include "harness/verdict/checks.h"
+#include "runtime/comm/gather_rule.h"
 #include "runtime/decide/recovery_rule.h"
 #include "runtime/layout/family.h"
 #include "runtime/layout/placement_rule.h"
@@ -103,6 +104,11 @@ std::vector<std::string> own_family_names();
 void add_schedule(const std::string& name, std::shared_ptr<const runtime::ScheduleRule> rule);
 std::shared_ptr<const runtime::ScheduleRule> own_schedule(const std::string& name);  // null: there is none
 std::vector<std::string> schedule_names();                                           // the built-in ones first
+
+// "world": {"all_gather": NAME}: in which rounds gathers of shards travel, of parameters and of all else.
+void add_collective(const std::string& name, std::shared_ptr<const runtime::GatherRule> rule);
+std::shared_ptr<const runtime::GatherRule> own_gather(const std::string& name);
+std::vector<std::string> own_gather_names();
 
 // "world": {"placement": NAME}: where the shards of ZeRO 1 to 3 end.
 void add_placement(const std::string& name, std::shared_ptr<const runtime::PlacementRule> rule);

@@ -250,9 +250,9 @@ Scenario load(Document document, const LoadOptions& options) {
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
   read_compression(top, scenario);
-  read_fp8(top, scenario);
   read_lessons(top, scenario);
   read_local_sgd(top, scenario);
+  read_fp8(top, scenario);
   settle_steady(top, scenario);
   check_together(top, scenario);
   scenario.sweep = read_sweep(top);

@@ -52,6 +52,19 @@ void read_placement(const Reader& world, const char* key, Scenario& scenario) {
   no_such_word(world, key, given, known);
 }
 
+void read_gather(const Reader& world, const char* key, Scenario& scenario) {
+  const std::string given = world.text(key);
+  if (given == "direct") return;
+  runtime::ParallelPlan& plan = scenario.train.layout.parallel;
+  plan.own_gather = given;
+  plan.gather_rule = runtime::built_in_gather(given);
+  if (plan.gather_rule == nullptr) plan.gather_rule = own_gather(given);
+  if (plan.gather_rule != nullptr) return;
+  std::vector<std::string> known = own_gather_names();
+  known.insert(known.begin(), {"direct", "ring", "doubling"});
+  no_such_word(world, key, given, known);
+}
+
 void read_policy(const Reader& recovery, const char* key, RecoveryPlan& plan) {
   const std::string given = recovery.text(key);
   for (const auto& [policy, word] : kRecoveryPolicies) {
@@ -102,6 +115,37 @@ void check_placement(const Reader& top, const Scenario& scenario) {
                        "Mend the rule that was added by this name.");
 }
 
+// Of all communicators that the run may come to. The rounds of n members are n * (n - 1) moves.
+constexpr int kMembersOfRoundsMax = 1024;
+std::string problem_of_gather(const runtime::GatherRule& rule, int ranks) {
+  constexpr int kSizesTried = 64;
+  try {
+    for (int members = ranks; members >= 2; members -= std::max(1, ranks / kSizesTried)) {
+      if (std::string why = runtime::problem_of_rounds(rule, members); !why.empty()) return why;
+    }
+  } catch (const std::exception& wrong) {  // of the rule itself
+    return wrong.what();
+  }
+  return "";
+}
+
+void check_gather(const Reader& top, const Scenario& scenario) {
+  const runtime::ParallelPlan& plan = scenario.train.layout.parallel;
+  if (plan.gather_rule == nullptr) return;
+  constexpr const char* kAt = "/world/all_gather";
+  const int ranks = scenario.world.ranks();
+  if (ranks > kMembersOfRoundsMax)
+    return top.findings().add(kAt, fmt::format("not supported: gathers in rounds on {} ranks", ranks),
+                              fmt::format("At most {}, or \"direct\".", kMembersOfRoundsMax));
+  if (scenario.world.collective_times != nullptr)
+    top.findings().add(kAt, "not supported: gathers in rounds where measured times stand for collectives",
+                       "Use \"direct\", or leave out what world.platform says of collectives.");
+  if (scenario.train.numerics == runtime::Numerics::fast)
+    top.findings().add(kAt, "not supported: gathers in rounds in a run of fast arithmetic", "Use \"direct\".");
+  if (const std::string why = problem_of_gather(*plan.gather_rule, ranks); !why.empty())
+    top.findings().add(kAt, fmt::format("{}: {}", plan.own_gather, why), "Mend the rule that was added by this name.");
+}
+
 std::string word_of(RecoveryPolicy policy) {
   for (const auto& [value, word] : kRecoveryPolicies)
     if (value == policy) return word;
@@ -120,6 +164,11 @@ Binding<Scenario> placement_word() {
           [](const Scenario& s) { return !s.train.layout.zero.own_placement.empty(); }};
 }
 
+Binding<Scenario> gather_word() {
+  return {read_gather, [](const Scenario& s) { return Json(s.train.layout.parallel.own_gather); },
+          [](const Scenario& s) { return !s.train.layout.parallel.own_gather.empty(); }};
+}
+
 Binding<RecoveryPlan> policy_word() {
   return {read_policy,
           [](const RecoveryPlan& plan) { return Json(plan.rule != nullptr ? plan.own_policy : word_of(plan.policy)); },
@@ -127,6 +176,7 @@ Binding<RecoveryPlan> policy_word() {
 }
 
 void check_rules(const Reader& top, const Scenario& scenario) {
+  check_gather(top, scenario);
   const runtime::Layout& layout = scenario.train.layout;
   if (layout.zero.rule == nullptr) return;
   constexpr const char* kAt = "/world/placement";

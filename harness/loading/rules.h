@@ -6,9 +6,10 @@
 
 namespace seeksim::harness {
 
-// "world.schedule", "world.placement" and "recovery.policy", read and written.
+// "world.schedule", "world.placement", "world.all_gather" and "recovery.policy", read and written.
 Binding<Scenario> schedule_word();
 Binding<Scenario> placement_word();
+Binding<Scenario> gather_word();
 Binding<runtime::RecoveryPlan> policy_word();
 
 // What a rule of somebody's cannot be along with. Once all else is read.

@@ -149,6 +149,10 @@ const Keys<Scenario>& world_keys() {
       {"placement", placement_word(), text().standard("even"), kNoBit,
        "Where the shards of ZeRO 1 to 3 end: as even as can be, or a placement that a program of one's own has "
        "added."},
+      {"all_gather", gather_word(), text().standard("direct"), kNoBit,
+       "How a shard comes to all others: direct, from its owner; ring, from neighbour to neighbour; doubling, in "
+       "rounds "
+       "that carry 1, 2, 4, ... shards; or in rounds of a rule that a program of one's own has added."},
       {"virtual_stages", of_parallel(&ParallelPlan::virtual_stages), integer(1, 256), kNoBit,
        "Pieces of the model on each stage; 2 or more, and 2 by default, under the interleaved schedule."},
       {"pipeline_layers", of_parallel(&ParallelPlan::layers).read_by_hand().unless_standard(),

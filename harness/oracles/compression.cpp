@@ -75,7 +75,7 @@ Finding workers_meet(const Evidence& e, const std::string&) {
 
 bool workers_to_judge(const Evidence& e) {
   const runtime::LocalSgdPlan& plan = e.scenario.train.definition.local_sgd;
-  const auto moved = [](const runtime::StepRecord& step) { return !step.skipped && step.lr > 0; };
+  const auto moved = [](const runtime::StepRecord& step) { return !step.skipped && step.lr > 0 && step.grad_norm > 0; };
   return e.run.has_values && plan.on() &&
          (plan.meetings(std::int64_t(e.run.steps.size())) > 0 ||
           std::any_of(e.run.steps.begin(), e.run.steps.end(), moved));

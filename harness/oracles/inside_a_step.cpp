@@ -23,6 +23,7 @@ namespace {
 using How = RankRecord::How;
 using runtime::Index;
 using runtime::MemoryTag;
+using runtime::OpKind;
 using runtime::Parameters;
 using runtime::ShardInfo;
 
@@ -157,6 +158,21 @@ std::string too_many_calls(const std::vector<BudgetLine>& budget, const std::vec
     }
   }
   return "";
+}
+
+// What was used, as if gathers had travelled in one go: formulas know nothing of rounds (world.all_gather).
+std::vector<sim::CommUse> in_one_go(const Scenario& scenario, std::span<const sim::CommUse> comm) {
+  std::vector<sim::CommUse> used(comm.begin(), comm.end());
+  const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  const int members = std::max(data_size(scenario), parallel.ranks());
+  if (parallel.gather_rule == nullptr || members < 2) return used;
+  const runtime::GatherCost cost = cost_of(*parallel.gather_rule, members);
+  for (const OpKind kind : {OpKind::all_gather, OpKind::publish, OpKind::param_gather}) {
+    sim::CommUse& use = used[std::size_t(kind)];
+    use.calls = (use.calls + cost.rounds - 1) / cost.rounds;
+    use.bytes_sent_per_rank_max = use.bytes_sent_per_rank_max * (members - 1) / std::max(cost.shards_sent_max, 1);
+  }
+  return used;
 }
 
 // Why formulas do not apply to this run.
@@ -306,9 +322,10 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
   if (const std::string why = no_budget(e); !why.empty()) return blind(why);
   if (!e.run.detection.recoveries.empty())
     return blind("there is no formula for traffic that was repeated after a failure");
+  const std::vector<sim::CommUse> used = in_one_go(e.scenario, e.run.traffic.comm);
   std::map<std::string, double> sent;
-  for (std::size_t kind = 0; kind < e.run.traffic.comm.size(); ++kind)
-    sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.traffic.comm[kind].bytes_sent_per_rank_max);
+  for (std::size_t kind = 0; kind < used.size(); ++kind)
+    sent[std::string(name(OpKind(kind)))] = double(used[kind].bytes_sent_per_rank_max);
   const bool compressed = e.scenario.train.definition.compression.on();
   if (!sharded(e) && !compressed && e.scenario.train.layout.parallel.alone())
     sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
@@ -319,12 +336,15 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
   const std::string calls = too_many_calls(compressed ? compressed_calls(e.scenario, steps)
                                            : apart    ? workers_calls(e.scenario, steps)
                                                       : calls_budget(e.scenario, steps),
-                                           e.run.traffic.comm);
+                                           used);
   if (!calls.empty()) return bad(calls);
-  return against(compressed ? compressed_traffic(e.scenario, steps, applied)
-                 : apart    ? workers_traffic(e.scenario, steps, applied)
-                            : traffic_budget(e.scenario, steps, applied),
-                 sent, asks_for(e.scenario, "traffic_formula"));
+  std::vector<BudgetLine> budget = compressed ? compressed_traffic(e.scenario, steps, applied)
+                                   : apart    ? workers_traffic(e.scenario, steps, applied)
+                                              : traffic_budget(e.scenario, steps, applied);
+  // In rounds a rank hands on shards of others, which may be smaller than its own.
+  const bool in_rounds = e.scenario.train.layout.parallel.gather_rule != nullptr;
+  for (BudgetLine& line : budget) line.at_most |= in_rounds;
+  return against(budget, sent, asks_for(e.scenario, "traffic_formula"));
 }
 
 Finding conservation(const Evidence& e, const std::string&) {

@@ -20,6 +20,7 @@
 #include "harness/processes/process_run.h"
 #include "harness/processes/refusals.h"
 #include "harness/processes/told.h"
+#include "harness/processes/transports.h"
 #include "harness/report/report.h"
 #include "kernels/digest.h"
 #include "runtime/backend/control/control_server.h"
@@ -142,6 +143,12 @@ std::unique_ptr<runtime::ProcessWorld> met_by_tcp(bool insecure) try {
                  "All processes need the same MASTER_ADDR and a MASTER_PORT that is free there, and a RANK each.");
 }
 
+std::unique_ptr<runtime::ProcessWorld> met_in_ones_own_way(const std::string& name, const MakeTransport& make) try {
+  return make();
+} catch (const std::runtime_error& error) {
+  throw BadInput("--backend " + name, error.what(), "Start all processes as this transport wants it.");
+}
+
 }  // namespace
 
 struct MpiSession::Impl {
@@ -164,11 +171,13 @@ void MpiSession::Impl::gather_gpus() {
     gpus.emplace_back(reinterpret_cast<const char*>(text.data()), text.size());
 }
 
-MpiSession::MpiSession(bool nccl, bool insecure) {
+MpiSession::MpiSession(const std::string& backend, bool insecure) {
+  const bool nccl = backend == "nccl";
+  const MakeTransport* const own = own_transport(backend);
   const bool alone = std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMIX_RANK") == nullptr &&
                      std::getenv("PMI_SIZE") == nullptr;
   const bool over_tcp = alone && runtime::TcpWorld::asked_for();
-  if (!over_tcp) need_mpi(nccl ? "--backend nccl" : "--backend mpi");
+  if (!over_tcp && own == nullptr) need_mpi("--backend " + backend);
   impl_ = std::make_unique<Impl>();
   const std::optional<Supervision> supervised = supervision();
   const std::optional<int> rank = rank_to_be();
@@ -179,7 +188,9 @@ MpiSession::MpiSession(bool nccl, bool insecure) {
                                                  supervised->heartbeat_ns, runtime::Heart::WhenLost::end_process});
   }
   impl_->nccl = nccl;
-  if (over_tcp)
+  if (own != nullptr)
+    impl_->world = met_in_ones_own_way(backend, *own);
+  else if (over_tcp)
     impl_->world = met_by_tcp(insecure);
   else
     impl_->world = std::make_unique<MpiWorld>();

@@ -15,9 +15,10 @@ namespace seeksim::harness {
 
 class MpiSession {
  public:
-  // Joins the others; throws BadInput where there is no MPI. nccl: each process trains on a GPU of its own, and NCCL
-  // carries what ranks send each other while they do. insecure: processes meet over TCP without a secret, too.
-  explicit MpiSession(bool nccl = false, bool insecure = false);
+  // Joins the others, as --backend says: mpi; nccl, where each process trains on a GPU of its own, and NCCL carries
+  // what ranks send each other while they do; or a transport of the program's own (transports.h). Throws BadInput where
+  // they do not meet. insecure: processes meet over TCP without a secret, too.
+  explicit MpiSession(const std::string& backend = "mpi", bool insecure = false);
   ~MpiSession();  // leader: sends the others the end of the session
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -26,7 +27,7 @@ class MpiSession {
   int processes() const;
   // By seeksim launch, which watches over one run.
   bool supervised() const;
-  const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way; "nccl"
+  const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way; "nccl"; its own name
   // Does what the leader asks for, until it is over. Where it cannot (a file that is missing on this host, say), it
   // says why and ends all processes.
   void serve();

@@ -264,6 +264,7 @@ std::string layout_line(const Scenario& scenario) {
   if (layout.parallel.shard_group > 0) axes += fmt::format("; shards in groups of {}", layout.parallel.shard_group);
   if (layout.zero.stage == 3 && layout.zero.hpz_partition > 1)
     axes += fmt::format("; secondary shards in groups of {}", layout.zero.hpz_partition);
+  if (layout.parallel.gather_rule != nullptr) axes += "; gathers by " + layout.parallel.own_gather;
   if (scenario.train.definition.quantised.on())
     axes += fmt::format("; gathers in 8 bits, a scale for {} elements", scenario.train.definition.quantised.block);
   return fmt::format("  layout    ZeRO stage {}, {}{}; micro-batch {} x {} accumulation step{}\n", layout.zero.stage,

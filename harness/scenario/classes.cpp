@@ -128,6 +128,7 @@ std::string why_not(const Scenario& scenario) {
   if (train.definition.compression.on()) return "gradients are compressed";
   if (train.definition.quantised.on()) return "weights are gathered in 8 bits (zero_quantized_weights)";
   if (train.definition.local_sgd.on()) return "workers have weights of their own (local_sgd)";
+  if (train.layout.parallel.gather_rule != nullptr) return "gathers travel in rounds (world.all_gather)";
   if (train.layout.zero.rule != nullptr) return "where shards end is the program's own (world.placement)";
   if (train.definition.model.own != nullptr) return "the model's family is not seeksim's own";
   if (scenario.world.schedule.strategy != sim::Strategy::seeded || !scenario.world.schedule.slow.empty())
@@ -201,7 +202,8 @@ bool only_delays(const faults::Rule& rule) {
 }
 
 bool gathers_whole(const Scenario& scenario) {
-  return scenario.train.layout.parallel.alone() && scenario.train.bug.is(runtime::Bug::none) &&
+  const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  return parallel.alone() && parallel.gather_rule == nullptr && scenario.train.bug.is(runtime::Bug::none) &&
          scenario.own_faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(), only_delays);
 }
 

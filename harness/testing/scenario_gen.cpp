@@ -78,7 +78,8 @@ Json draw_world() {
   return {{"nodes", nodes},
           {"ranks_per_node", ranks},
           {"network", any_of<std::string>({"nvlink", "pcie", "ib", "tcp"})},
-          {"noise", any_of<double>({0, 0.02, 0.5})}};
+          {"noise", any_of<double>({0, 0.02, 0.5})},
+          {"all_gather", any_of<std::string>({"direct", "direct", "ring", "doubling"})}};
 }
 
 // From one element to more than any model has.

@@ -42,6 +42,7 @@ Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vect
   SEEKSIM_CHECK(self != members_.end(), "rank %d is no member of its communicator", rank_.id);
   position_ = static_cast<int>(self - members_.begin());
   joined_.fill(-1);
+  rounds_ = GatherRounds(rank_.gather_rule, size(), position_);
   Op op;
   op.kind = OpKind::comm_create;
   op.phase = epoch == 0 ? Phase::init : Phase::recovery;
@@ -261,7 +262,21 @@ Op Communicator::all_gather(Queue& queue, Op op, AnyVec values, std::span<const 
     if (theirs.lo < theirs.hi)
       pieces_.push_back({members_[member], false, theirs.buffer, theirs.lo, theirs.hi, nullptr, theirs.type});
   }
-  exchange_pieces(queue, op, pieces_);
+  return gather_pieces(queue, op, pieces_);
+}
+
+// op is stamped; each further round is an operation with a number of its own.
+Op Communicator::gather_pieces(Queue& queue, Op op, std::span<const Piece> pieces) {
+  if (rounds_.count() == 0) {
+    exchange_pieces(queue, op, pieces);
+    return op;
+  }
+  rounds_.begin(pieces, members_);
+  for (int round = 0; round < rounds_.count(); ++round) {
+    if (round > 0) op = stamp(op);
+    const std::span<const Piece> moved = rounds_.pieces(round, members_);
+    if (!moved.empty()) exchange_pieces(queue, op, moved);
+  }
   return op;
 }
 
@@ -294,6 +309,7 @@ Op Communicator::library_reduce(Queue& queue, Op op, VecView<const float> values
 Op Communicator::exchange(Queue& queue, Op op, std::span<const Piece> pieces) {
   op.bytes = bytes_sent(pieces);
   op = stamp(op);
+  if (op.kind == OpKind::param_gather && rounds_.count() > 0) return gather_pieces(queue, op, pieces);
   if (!pieces.empty()) exchange_pieces(queue, op, pieces);
   return op;
 }

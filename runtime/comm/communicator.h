@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/comm/gather_rule.h"
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/layout/shard.h"
@@ -54,11 +55,11 @@ class Communicator {
                 float factor, VecView<float> out);
 
   // Every member's shard (by position) of `values`, to all members, in place. op.kind: all_gather, unless it is
-  // publish.
+  // publish. In rounds, as the rank's rule says (gather_rule.h); then the Op is the last round's.
   Op all_gather(Queue& queue, Op op, AnyVec values, std::span<const ShardInfo> shards);
 
   // One collective of the caller's own making: which ranges go to and come from whom (launch ranks). op.kind says what
-  // it is; every member takes part, with no pieces too.
+  // it is; every member takes part, with no pieces too. A param_gather is made in rounds as all_gather is.
   Op exchange(Queue& queue, Op op, std::span<const Piece> pieces);
 
   // Whether the transport sums the op's parts to their owners itself. Equal on all members.
@@ -111,6 +112,7 @@ class Communicator {
   void check(CommResult result, const Op& op);
   void closed();
   void exchange_pieces(Queue& queue, const Op& op, std::span<const Piece> pieces);
+  Op gather_pieces(Queue& queue, Op op, std::span<const Piece> pieces);
 
   Rank& rank_;
   Axis axis_;
@@ -127,6 +129,7 @@ class Communicator {
   std::vector<Arrivals> arrivals_;       // one a size of sum; kept, since pending work may refer to them
   std::vector<Piece> pieces_;            // reused from call to call
   std::vector<TreeReduceSlice> slices_;  // likewise
+  GatherRounds rounds_;
 };
 
 }  // namespace seeksim::runtime

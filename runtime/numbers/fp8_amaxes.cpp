@@ -41,7 +41,7 @@ void Fp8Amaxes::agree(Launcher& compute, std::span<Communicator* const> over) {
 }
 
 std::vector<float> Fp8Amaxes::read(bool has_values) {
-  host_after(*last_, agreed_, op_, Edge::amaxes_agreed, plan_.bug);
+  last_->wait(agreed_, op_);
   const VecView<const float> own = vec<const float>(*own_, 0, count_);
   rank_.device.host_touches(op_, own.range());
   if (!has_values) return {};

@@ -12,6 +12,8 @@
 
 namespace seeksim::runtime {
 
+class GatherRule;  // comm/gather_rule.h
+
 struct ParallelPlan {
   int pipeline = 1;  // stages
   int tensor = 1;    // ways: 1, 2, 4 or 8
@@ -24,6 +26,8 @@ struct ParallelPlan {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   std::string own_schedule;                           // its name, of the schedule `own`
   std::shared_ptr<const ScheduleRule> schedule_rule;  // likewise
+  std::string own_gather;                             // the name of gather_rule; empty: gathers go in one go
+  std::shared_ptr<const GatherRule> gather_rule;      // in which rounds they travel
   int virtual_stages = 1;   // pieces of the model a stage; more than one under the interleaved schedule only
   std::vector<int> layers;  // of each piece, in the order of the model; empty: as even as can be
 

@@ -58,6 +58,5 @@ SEEKSIM_EDGE(tied_on_device, "communication: these sums, before they are sent to
 SEEKSIM_EDGE(replica_norms_measured, "communication: norms of this rank's parameters, before they are gathered")
 SEEKSIM_EDGE(replica_norms_gathered, "host: those of all ranks of a replica, before it folds them")
 SEEKSIM_EDGE(amaxes_recorded, "communication: magnitudes of a step, before ranks tell each other (fp8, delayed scaling)")
-SEEKSIM_EDGE(amaxes_agreed, "host: the largest ones of all ranks, before it moves the scales by them")
 SEEKSIM_EDGE(snapshot_taken, "host: copies of the state for a checkpoint, before they are written and it goes on")
 SEEKSIM_EDGE(checkpoint_read, "host: what came of a file of a checkpoint, before its memory takes the next file")

@@ -8,6 +8,8 @@
 
 namespace seeksim::runtime {
 
+class GatherRule;  // comm/gather_rule.h
+
 struct Rank {
   int id = 0;          // launch rank
   int world_size = 1;  // at launch
@@ -16,10 +18,11 @@ struct Rank {
   Transport& transport;
   Storage& storage;
   ControlPlane& control;
-  Recorder& recorder;            // what this rank did, always on
-  std::vector<Comm> comms = {};  // that are open: an error on any of them is this rank's
-  int ranks_per_node = 1;        // what dies together
-  int incarnation = 0;           // how often this launch rank's process was started again; it remembers nothing
+  Recorder& recorder;                       // what this rank did, always on
+  std::vector<Comm> comms = {};             // that are open: an error on any of them is this rank's
+  int ranks_per_node = 1;                   // what dies together
+  const GatherRule* gather_rule = nullptr;  // in which rounds gathers travel; null: in one go
+  int incarnation = 0;  // how often this launch rank's process was started again; it remembers nothing
 
   int node_of(int rank) const { return rank / ranks_per_node; }
 

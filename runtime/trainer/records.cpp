@@ -260,7 +260,7 @@ void Records::workers() const {
   record.step = committed_.step;
   record.epoch = world_.epoch();
   record.met = bench_.definition().local_sgd.meets_after(committed_.step + 1);
-  record.moved = !committed_.skipped && committed_.lr > 0;
+  record.moved = !committed_.skipped && committed_.lr > 0 && committed_.grad_norm > 0;  // else nothing has to move
   record.first = tensors_.workers().begin;
   const std::uint64_t defining = digest_of(bench_.host_reads(SEEKSIM_SITE, outer));
   with_float_type(bench_.compute_type(), [&](auto like) {

@@ -121,6 +121,7 @@ float Trainer::apply(float norm, double lr) {
 }
 
 void Trainer::commit(const StepResult& result, bool applied, double lr) {
+  const std::vector<float> amaxes = agreed_amaxes(applied);  // while the update is under way
   bench_.finish_all(bench_.compute.last(), Edge::update_applied, !saves_.under_way());
   bench_.planted->updated(tensors_, step());
   records_.digests();
@@ -132,7 +133,7 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   const bool scales_down = bench_.planted->scales_down(!applied, committed);
   bench_.progress.account(committed, !applied, result.nonfinite,
                           scales_down && bench_.plan.bug.mutant != Mutant::scaler_never_backs_off);
-  move_scales(applied);
+  if (!amaxes.empty()) bench_.progress.move_scales(amaxes);
   if (!applied && bench_.plan.bug.mutant == Mutant::adam_counts_skipped)
     tensors_.continue_at(tensors_.optimizer_steps() + 1);
   transfer_.step_committed();
@@ -175,13 +176,13 @@ void Trainer::agree_on_amaxes() {
   if (bench_.plan.bug.is(Bug::fp8_moves_before_vote)) bench_.progress.move_scales(amaxes->read(bench_.has_values()));
 }
 
-// A step that is skipped moves nothing, as it leaves the moments alone.
-void Trainer::move_scales(bool applied) {
+// By which scales move; empty where none do. A step that is skipped moves nothing, as it leaves the moments alone.
+std::vector<float> Trainer::agreed_amaxes(bool applied) {
   const PlantedBug& bug = bench_.plan.bug;
   Fp8Amaxes* const amaxes = passes_.amaxes();
-  if (amaxes == nullptr || bug.is(Bug::fp8_moves_before_vote)) return;
+  if (amaxes == nullptr || bug.is(Bug::fp8_moves_before_vote)) return {};
   const std::vector<float> most = amaxes->read(bench_.has_values());
-  if (applied || bug.is(Bug::fp8_moves_on_skipped)) bench_.progress.move_scales(most);
+  return applied || bug.is(Bug::fp8_moves_on_skipped) ? most : std::vector<float>{};
 }
 
 // ---- around the steps ----------------------------------------------------------------------------------------------

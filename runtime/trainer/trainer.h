@@ -117,7 +117,7 @@ class Trainer {
   void meet();
   void commit(const StepResult& result, bool applied, double lr);
   void agree_on_amaxes();
-  void move_scales(bool applied);
+  std::vector<float> agreed_amaxes(bool applied);
   void allocate();
   NextWorld wanted_world() const;
 

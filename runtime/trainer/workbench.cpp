@@ -18,7 +18,9 @@ Workbench::Workbench(Rank& of_rank, const TrainPlan& of_plan, Observer& watching
       scale(samples_of_mean(of_plan.definition) * of_plan.definition.model.context),
       progress(of_plan),
       compute(of_rank.device.compute_queue(), of_rank.id),
-      host(of_rank.device.host_queue(), of_rank.id, 0, OpKind::host_compute) {}
+      host(of_rank.device.host_queue(), of_rank.id, 0, OpKind::host_compute) {
+  rank.gather_rule = plan.layout.parallel.gather_rule.get();
+}
 
 void Workbench::stand_at(std::uint32_t epoch, std::int64_t step) {
   compute.at(epoch, step);

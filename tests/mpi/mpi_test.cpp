@@ -82,6 +82,16 @@ TEST_F(Mpi, GathersQuantisedWeights) {
   }
 }
 
+TEST_F(Mpi, RunsGathersInRounds) {
+  for (const char* rule : {"ring", "doubling"})
+    for (const char* stage : {"0", "1", "2", "3"})
+      for (const int processes : {2, 4})
+        expect_the_simulators_bits(
+            processes, "equivalence/gather_rounds",
+            {"world.ranks_per_node=" + std::to_string(processes), std::string("world.all_gather=") + rule,
+             std::string("deepspeed.zero_optimization.stage=") + stage});
+}
+
 TEST_F(Mpi, RunsRings) {
   const auto zero = [](int stage) { return "deepspeed.zero_optimization.stage=" + std::to_string(stage); };
   for (const int stage : {0, 1, 2, 3})

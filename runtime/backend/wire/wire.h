@@ -36,7 +36,7 @@ class Wire : public Poller {
   virtual std::uint64_t announced_bytes(Ticket payload) const = 0;
   // into: as large as the payload. over() reports the same ticket.
   virtual void receive(Ticket payload, std::span<std::byte> into) = 0;
-  virtual void discard(Ticket payload) = 0;
+  virtual void discard(Ticket payload) = 0;  // over() does not report it
   // The buffer of a payload that is on its way, out or in, is neither read nor written from here on, and over() does
   // not report it; the peer gets what was sent all the same. False: this wire cannot, and over() will say when it has
   // gone.

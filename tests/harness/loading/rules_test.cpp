@@ -54,12 +54,31 @@ class GivesUp final : public runtime::RecoveryRule {
   }
 };
 
+// All shards go to the first member, and from there to all.
+class ByTheFirst final : public runtime::GatherRule {
+ public:
+  explicit ByTheFirst(bool forgets) : forgets_(forgets) {}
+  std::vector<runtime::GatherRound> rounds(int members) const override {
+    std::vector<runtime::GatherRound> all(2);
+    for (int from = 1; from < members; ++from) all[0].push_back({from, from, 0});
+    for (int to = 1; to < members; ++to)
+      for (int shard = 0; shard < members - forgets_; ++shard)
+        if (shard != to) all[1].push_back({shard, 0, to});
+    return all;
+  }
+
+ private:
+  bool forgets_;
+};
+
 void add_rules() {
   static const bool added = [] {
     add_schedule("own_last_first", std::make_shared<LastFirst>(false));
     add_schedule("own_skips", std::make_shared<LastFirst>(true));
     add_placement("own_first_has_most", std::make_shared<FirstHasMost>());
     add_placement("own_begins_nowhere", std::make_shared<BeginsNowhere>());
+    add_collective("own_by_the_first", std::make_shared<ByTheFirst>(false));
+    add_collective("own_forgets", std::make_shared<ByTheFirst>(true));
     add_recovery_policy("own_gives_up", std::make_shared<GivesUp>());
     return true;
   }();
@@ -161,6 +180,29 @@ TEST(Rules, AreWrittenAsTheyWereNamed) {
   EXPECT_EQ(to_json(load_scenario_text(small_text(), "s.json", load))["world"]["schedule"], "own_last_first");
 }
 
+TEST(Rules, AGatherOfOnesOwnKeepsTheBitsAndItsTrafficIsKnown) {
+  add_rules();
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    const Outcome ran =
+        run_with({"world.all_gather=own_by_the_first", "world.ranks_per_node=3", "batch_arithmetic=by_samples",
+                  std::string("deepspeed.zero_optimization.stage=") + stage,
+                  "deepspeed.zero_optimization.stage3_param_persistence_threshold=0",
+                  R"(checks=["golden:bitwise","traffic_formula","collectives_match"])"});
+    EXPECT_EQ(ran.status, ExitStatus::as_expected) << ran.report.dump(1);
+  }
+}
+
+TEST(Rules, AGatherThatLeavesAShardOutOrIsUnknownIsRefused) {
+  add_rules();
+  const auto refused = [](const std::string& name) {
+    const Outcome ran = run_with({"world.all_gather=" + name, "world.ranks_per_node=4", "batch_arithmetic=by_samples"});
+    EXPECT_EQ(ran.status, ExitStatus::bad_input);
+    return ran.report.dump();
+  };
+  EXPECT_NE(refused("own_forgets").find("is never given shard"), std::string::npos);
+  EXPECT_NE(refused("rings").find("Did you mean"), std::string::npos);
+}
+
 TEST(Rules, NamesThatAreTakenAndNothingAreRefused) {
   add_rules();
   const auto schedule = std::make_shared<LastFirst>(false);
@@ -168,6 +210,8 @@ TEST(Rules, NamesThatAreTakenAndNothingAreRefused) {
     EXPECT_THROW(add_schedule(name, schedule), std::invalid_argument) << name;
   EXPECT_THROW(add_schedule("own_null", nullptr), std::invalid_argument);
   EXPECT_THROW(add_placement("even", std::make_shared<FirstHasMost>()), std::invalid_argument);
+  for (const char* name : {"direct", "ring", "doubling", "own_forgets"})
+    EXPECT_THROW(add_collective(name, std::make_shared<ByTheFirst>(false)), std::invalid_argument) << name;
   EXPECT_THROW(add_recovery_policy("stop", std::make_shared<GivesUp>()), std::invalid_argument);
 }
 

@@ -131,7 +131,6 @@ const Row kRows[] = {
     {Edge::workers_summed, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
     {Edge::workers_met, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kWorkers},
     {Edge::amaxes_recorded, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kCasts},
-    {Edge::amaxes_agreed, R"({ "stage": 0 })", "[]", kRedo, false, 1, 1, nullptr, 1, kCasts},
     {Edge::ring_place_free, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 4, true},
     {Edge::ring_block_arrived, kZero1, "[]", kRedo, false, 1, 1, nullptr, 1, "", 4, true},
     {Edge::snapshot_taken, kZero1, "[]", kRedo, false, 1, 1, kSaves},

@@ -7,6 +7,7 @@
 #include "faults/forwarding.h"
 #include "harness/loading/extensions.h"
 #include "mlp_family.h"
+#include "pipe_world.h"
 #include "rules.h"
 
 namespace {
@@ -150,6 +151,9 @@ void add_everything() {
   harness::add_schedule("last_first", last_first());
   harness::add_schedule("stuck", stuck());
   harness::add_placement("first_is_larger", first_is_larger(3));
+  harness::add_transport("pipes", [] { return std::make_unique<PipeWorld>(); });
+  harness::add_collective("both_ways", both_ways());
+  harness::add_collective("one_round_short", one_round_short());
   harness::add_recovery_policy("whole_machines", whole_machines(2));
   harness::add_recovery_policy("with_the_dead", with_the_dead());
 }

@@ -147,6 +147,23 @@ TEST(MyCluster, APlacementOfOnesOwnChangesMemoryAndNoBit) {
             ExitStatus::bad_input);
 }
 
+TEST(MyCluster, ACollectiveOfOnesOwnChangesTimeAndNoBit) {
+  for (const int stage : {0, 1, 2, 3}) {
+    std::vector<std::string> set = {fmt::format("deepspeed.zero_optimization.stage={}", stage)};
+    const Outcome direct = run(kGolden, set);
+    set.emplace_back("world.all_gather=both_ways");
+    const Outcome own = run(R"(, "checks": ["golden:bitwise", "golden:gradients", "traffic_formula"])", set);
+    EXPECT_EQ(own.status, ExitStatus::as_expected) << stage << own.report.dump(1);
+    EXPECT_EQ(own.report["params_digest"], direct.report["params_digest"]);
+    if (stage > 0) {  // a sum's second half is no message of its own here
+      EXPECT_NE(own.report["virtual_s"], direct.report["virtual_s"]) << stage;
+    }
+    set.emplace_back(R"(faults=[{"kind":"rank_crash","rank":1,"step":2,"op":"vote"}])");
+    EXPECT_EQ(run(kGolden, set).status, ExitStatus::as_expected) << stage;
+  }
+  EXPECT_EQ(run("", {"world.all_gather=one_round_short"}).status, ExitStatus::bad_input);
+}
+
 TEST(MyCluster, APolicyOfOnesOwnDecidesWhoGoesOn) {
   const std::string crash = R"(, "checks": ["golden:bitwise"],
     "faults": [{ "kind": "rank_crash", "rank": 3, "step": 2, "op": "vote" }])";

@@ -62,6 +62,26 @@ class FirstIsLarger : public PlacementRule {
   double times_;
 };
 
+class BothWays : public GatherRule {
+ public:
+  explicit BothWays(int left_out) : left_out_(left_out) {}
+  std::vector<GatherRound> rounds(int members) const override {
+    const auto place = [&](int i) { return (i + members) % members; };
+    std::vector<GatherRound> all;
+    for (int far = 0; 2 * far + 1 < members - left_out_; ++far) {
+      GatherRound& moves = all.emplace_back();
+      for (int from = 0; from < members; ++from) {
+        moves.push_back({place(from - far), from, place(from + 1)});
+        if (2 * far + 2 < members) moves.push_back({place(from + far), from, place(from - 1)});
+      }
+    }
+    return all;
+  }
+
+ private:
+  int left_out_;
+};
+
 class WholeMachines : public RecoveryRule {
  public:
   explicit WholeMachines(int ranks) : ranks_(ranks) {}
@@ -93,5 +113,7 @@ std::shared_ptr<const ScheduleRule> eager_1f1b(int extra) { return std::make_sha
 std::shared_ptr<const ScheduleRule> last_first() { return std::make_shared<LastFirst>(); }
 std::shared_ptr<const ScheduleRule> stuck() { return std::make_shared<Stuck>(); }
 std::shared_ptr<const PlacementRule> first_is_larger(double times) { return std::make_shared<FirstIsLarger>(times); }
+std::shared_ptr<const GatherRule> both_ways() { return std::make_shared<BothWays>(0); }
+std::shared_ptr<const GatherRule> one_round_short() { return std::make_shared<BothWays>(2); }
 std::shared_ptr<const RecoveryRule> whole_machines(int ranks) { return std::make_shared<WholeMachines>(ranks); }
 std::shared_ptr<const RecoveryRule> with_the_dead() { return std::make_shared<WithTheDead>(); }

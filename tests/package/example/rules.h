@@ -1,4 +1,4 @@
-// Rules of a run: a pipeline schedule, a placement and two recovery policies of this project's own.
+// Rules of a run: pipeline schedules, a placement, collectives and recovery policies of this project's own.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,11 @@ std::shared_ptr<const seeksim::runtime::ScheduleRule> stuck();
 
 // The first shard is so many times as large as each other one: its rank has more memory.
 std::shared_ptr<const seeksim::runtime::PlacementRule> first_is_larger(double times);
+
+// A ring in both directions at once, in half as many rounds: links carry both ways.
+std::shared_ptr<const seeksim::runtime::GatherRule> both_ways();
+// A mistake: the ring ends one round early.
+std::shared_ptr<const seeksim::runtime::GatherRule> one_round_short();
 
 // Ranks leave by machines, as they are rented: who dies takes the others of its machine along.
 std::shared_ptr<const seeksim::runtime::RecoveryRule> whole_machines(int ranks_per_machine);

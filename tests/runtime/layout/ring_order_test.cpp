@@ -102,7 +102,9 @@ TEST(RingOrder, RanksAgreeAboutEachHop) {
         for (std::size_t i = 0; i < theirs.size(); ++i)
           EXPECT_EQ(std::pair(hop.from_asker[i].query, hop.from_asker[i].key),
                     std::pair(theirs[i].query, theirs[i].key));
-        if (h > 0) { EXPECT_EQ(before.hops[h - 1].owner, hop.owner); }
+        if (h > 0) {
+          EXPECT_EQ(before.hops[h - 1].owner, hop.owner);
+        }
       }
     }
   }
