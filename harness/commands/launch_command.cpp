@@ -421,7 +421,7 @@ ExitStatus launch_command(const LaunchArguments& arguments, const std::string& p
   }
   if (!arguments.no_skip)
     std::erase_if(scenario.checks, [&](const CheckSpec& check) { return why_not_judged(check.name, nccl) != nullptr; });
-  if (std::vector<Problem> problems = problems_on_mpi(scenario, nccl); !problems.empty())
+  if (std::vector<Problem> problems = problems_on_mpi(scenario, arguments.backend); !problems.empty())
     throw BadInput(std::move(problems));
   const int ranks = scenario.world.ranks();
   if (arguments.processes != 0 && arguments.processes != ranks) {

@@ -268,7 +268,7 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
 
 // One of the processes that mpirun started: the first one leads, and judges.
 ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
-  refuse_options_on_mpi(options);
+  refuse_options_on_mpi(options, a.backend);
   if (!a.schedule.empty())
     throw BadInput("--schedule",
                    "--backend " + a.backend + ": the machine decides which of several processes runs next",

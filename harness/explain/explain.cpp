@@ -87,12 +87,15 @@ void add_settings(const std::string& path, const Json& value, std::set<std::stri
   for (auto it = value.begin(); it != value.end(); ++it) add_settings(path + '/' + it.key(), it.value(), settings);
 }
 
-// "world/tensor=2" and so on: how a run is set up, without what is planted in it or asked of it.
+// "world/tensor=2" and so on: how a run is set up, without what is planted in it, told or asked of it.
 std::set<std::string> settings_of(const Scenario& scenario) {
+  constexpr std::string_view kLeftOut[] = {"$schema", "name",   "why",    "museum", "bug",
+                                           "quirks",  "faults", "checks", "expect"};
   std::set<std::string> settings;
   const Json all = to_json(scenario);
-  for (const char* section : {"model", "world", "deepspeed", "checkpointing", "recovery", "fp8", "local_sgd"}) {
-    if (const auto found = all.find(section); found != all.end()) add_settings(section, *found, settings);
+  for (auto it = all.begin(); it != all.end(); ++it) {
+    const bool tells = std::find(std::begin(kLeftOut), std::end(kLeftOut), it.key()) == std::end(kLeftOut);
+    if (tells) add_settings(it.key(), it.value(), settings);
   }
   return settings;
 }

@@ -33,14 +33,6 @@ Named<Rule>& all_of() {
   return all;
 }
 
-void refuse_name(const char* what, const std::string& name, bool taken) {
-  const bool fine = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  });
-  if (!fine) throw std::invalid_argument(fmt::format("{} {}: use letters, digits and _", what, in_quotes(name)));
-  if (taken) throw std::invalid_argument(fmt::format("there is a {} {} already", what, in_quotes(name)));
-}
-
 template <class Map>
 std::vector<std::string> keys_of(const Map& map) {
   std::vector<std::string> names;
@@ -62,6 +54,14 @@ std::shared_ptr<const Rule> named(const std::string& name) {
 }
 
 }  // namespace
+
+void refuse_name(const char* what, const std::string& name, bool taken) {
+  const bool fine = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (!fine) throw std::invalid_argument(fmt::format("{} {}: use letters, digits and _", what, in_quotes(name)));
+  if (taken) throw std::invalid_argument(fmt::format("there is a {} {} already", what, in_quotes(name)));
+}
 
 void add_check(OwnCheck check) {
   const auto is_its_name = [&check](const CheckInfo& one) { return check.name == one.name; };

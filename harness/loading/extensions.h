@@ -27,6 +27,9 @@
 
 namespace seeksim::harness {
 
+// Throws std::invalid_argument where a name is not letters, digits and _, or is taken. what: of what, in the message.
+void refuse_name(const char* what, const std::string& name, bool taken);
+
 // ---- checks --------------------------------------------------------------------------------------------------------
 
 // What a check of one's own says of a run: good(...), bad(...), or blind(...) where there was nothing to look at, which

@@ -86,11 +86,11 @@ const char* why_not_judged(std::string_view check, bool nccl) {
   return nullptr;
 }
 
-std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl) {
+std::vector<Problem> problems_on_mpi(const Scenario& scenario, const std::string& backend) {
+  const bool nccl = backend == "nccl";
   std::vector<Problem> problems;
-  const auto refuse = [&](std::string path, std::string what, std::string next) {
-    const char* const backend = nccl ? "--backend nccl: " : "--backend mpi: ";
-    problems.push_back({scenario.file, std::move(path), backend + std::move(what), std::move(next)});
+  const auto refuse = [&](std::string path, const std::string& what, std::string next) {
+    problems.push_back({scenario.file, std::move(path), "--backend " + backend + ": " + what, std::move(next)});
   };
   if (is_of_shapes(scenario)) refuse("numerics", "\"shapes\" has no values, and processes compute them", kSimulate);
   if (scenario.planned.any())
@@ -114,9 +114,9 @@ std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl) {
   return problems;
 }
 
-void refuse_options_on_mpi(const RunOptions& options) {
-  const auto refuse = [](bool asked, const char* option, const char* why) {
-    if (asked) throw BadInput(option, std::string("--backend mpi: ") + why, "Leave it out, or use --backend sim.");
+void refuse_options_on_mpi(const RunOptions& options, const std::string& backend) {
+  const auto refuse = [&](bool asked, const char* option, const char* why) {
+    if (asked) throw BadInput(option, "--backend " + backend + ": " + why, "Leave it out, or use --backend sim.");
   };
   refuse(!options.files.trace.empty(), "--trace", "it draws virtual time");
   refuse(options.verify_determinism, "--verify-determinism", "real processes meet in a different order each time");

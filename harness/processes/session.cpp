@@ -155,6 +155,7 @@ struct MpiSession::Impl {
   std::optional<runtime::Heart> heart;  // beats before the world is built and until it is gone
   std::unique_ptr<runtime::ProcessWorld> world;
   bool nccl = false;
+  std::string asked;              // as --backend says
   std::vector<std::string> gpus;  // the leader's: by rank, what tells a process's GPU from the others
   bool missing = false;           // a process did not answer
   bool told_over = false;
@@ -188,6 +189,7 @@ MpiSession::MpiSession(const std::string& backend, bool insecure) {
                                                  supervised->heartbeat_ns, runtime::Heart::WhenLost::end_process});
   }
   impl_->nccl = nccl;
+  impl_->asked = backend;
   if (own != nullptr)
     impl_->world = met_in_ones_own_way(backend, *own);
   else if (over_tcp)
@@ -257,12 +259,12 @@ void MpiSession::end(ExitStatus status) {
 
 RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& options, bool smaller) {
   const std::optional<Supervision> supervised = supervision();
-  std::vector<Problem> problems = problems_on_mpi(scenario, impl_->nccl);
+  std::vector<Problem> problems = problems_on_mpi(scenario, impl_->asked);
   for (std::size_t i = 0; i < scenario.faults.size() && !supervised; ++i) {
     if (!ends_a_process(scenario.faults[i])) continue;
     problems.push_back({scenario.file, fmt::format("faults.{}.kind", i),
-                        fmt::format("--backend {}: {} ends a process, and the job with it",
-                                    impl_->nccl ? "nccl" : "mpi", name(scenario.faults[i].kind)),
+                        fmt::format("--backend {}: {} ends a process, and the job with it", impl_->asked,
+                                    name(scenario.faults[i].kind)),
                         "Start it with seeksim launch, which goes on from a checkpoint."});
   }
   if (!problems.empty()) throw BadInput(std::move(problems));

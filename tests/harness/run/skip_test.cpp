@@ -75,7 +75,7 @@ TEST(Skipped, IsNothingThatIsExpectedToFail) {
   options.sets = {"checks=[\"ranks_agree\",\"slowdown_at_least:2\"]", "expect={\"check_fails\":\"slowdown_at_least\"}"};
   const Scenario scenario = load_scenario_text(small_text(), "s.json", options);
   std::string all;
-  for (const Problem& problem : problems_on_mpi(scenario)) all += problem.text() + '\n';
+  for (const Problem& problem : problems_on_mpi(scenario, "mpi")) all += problem.text() + '\n';
   EXPECT_NE(all.find("expect.check_fails"), std::string::npos) << all;
 }
 
