@@ -15,6 +15,7 @@
 #include "harness/run/forked.h"
 #include "harness/run/planned_run.h"
 #include "harness/scenario/variants.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
 namespace {

@@ -21,6 +21,7 @@
 #include "harness/loading/world.h"
 #include "harness/scenario/written.h"
 #include "harness/verdict/figures.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/quirks.h"
 
 namespace seeksim::harness {

@@ -12,6 +12,7 @@
 #include "harness/record/same_bits.h"
 #include "runtime/decide/memory_ladder.h"
 #include "runtime/recovery/train.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/seams/rank_names.h"
 #include "runtime/seams/time.h"
 

@@ -9,6 +9,7 @@
 #include "harness/processes/faults.h"
 #include "harness/scenario/variants.h"
 #include "runtime/backend/wire/mpi_world.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
 namespace {

@@ -21,6 +21,7 @@
 #include "harness/verdict/figures.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/quirks.h"
 #include "runtime/seams/time.h"
 

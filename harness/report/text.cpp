@@ -18,6 +18,7 @@
 #include "harness/scenario/variants.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/quirks.h"
 #include "runtime/seams/rank_names.h"
 #include "runtime/seams/time.h"

@@ -11,6 +11,7 @@
 #include "harness/scenario/variants.h"
 #include "kernels/tree.h"
 #include "runtime/layout/partition.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
 

@@ -4,6 +4,7 @@
 
 #include "runtime/layout/copy_places.h"
 #include "runtime/layout/shard_groups.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
 

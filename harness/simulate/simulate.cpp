@@ -22,6 +22,7 @@
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/recovery/train.h"
+#include "runtime/rules/bugs.h"
 #include "sim/device.h"
 #include "sim/loop.h"
 #include "sim/timeline.h"

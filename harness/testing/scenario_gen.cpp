@@ -7,6 +7,8 @@
 #include "harness/search/shrink.h"
 #include "harness/testing/feature_draws.h"
 #include "runtime/rules/bug.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::property {
 namespace {

@@ -8,7 +8,9 @@
 #include "runtime/comm/edge.h"
 #include "runtime/files/bounded_files.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/samples/data.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

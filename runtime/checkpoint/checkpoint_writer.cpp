@@ -13,6 +13,7 @@
 #include "runtime/launch/typed_ops.h"
 #include "runtime/plan/changes.h"
 #include "runtime/plan/optimizer_kinds.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

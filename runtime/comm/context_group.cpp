@@ -6,6 +6,8 @@
 #include "kernels/pointwise.h"
 #include "kernels/slabs.h"
 #include "runtime/layout/gpt2_parameters.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

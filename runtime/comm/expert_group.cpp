@@ -5,6 +5,8 @@
 
 #include "kernels/check.h"
 #include "kernels/host_access.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

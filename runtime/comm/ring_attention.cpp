@@ -6,6 +6,8 @@
 #include "kernels/cast.h"
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

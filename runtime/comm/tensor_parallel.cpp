@@ -5,6 +5,8 @@
 #include "kernels/check.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/pointwise.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -10,6 +10,7 @@
 
 #include "kernels/check.h"
 #include "runtime/launch/launcher.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

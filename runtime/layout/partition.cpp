@@ -5,6 +5,7 @@
 
 #include "kernels/check.h"
 #include "runtime/layout/placement_rule.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

@@ -6,6 +6,8 @@
 
 #include "kernels/pointwise.h"
 #include "runtime/launch/any_vec.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -30,6 +30,7 @@
 #include "runtime/model/model.h"
 #include "runtime/model/packing.h"
 #include "runtime/numbers/fp8_products.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {

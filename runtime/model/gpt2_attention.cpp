@@ -12,6 +12,7 @@
 #include "runtime/model/gpt2_ops.h"
 #include "runtime/model/mutated_ops.h"
 #include "runtime/model/packing.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

@@ -5,6 +5,7 @@
 #include "kernels/pointwise.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

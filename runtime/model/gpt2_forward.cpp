@@ -13,6 +13,7 @@
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
 #include "runtime/model/mutated_ops.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

@@ -7,6 +7,7 @@
 #include "kernels/tree.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 namespace {

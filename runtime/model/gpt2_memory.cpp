@@ -10,6 +10,7 @@
 #include "runtime/layout/family.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/rotary_angles.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

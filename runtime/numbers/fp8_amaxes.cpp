@@ -5,6 +5,8 @@
 #include "kernels/slabs.h"
 #include "runtime/comm/edge.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -9,6 +9,7 @@
 #include "kernels/slabs.h"
 #include "runtime/launch/typed_ops.h"
 #include "runtime/layout/gpt2_parameters.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

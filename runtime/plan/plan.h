@@ -22,6 +22,7 @@
 #include "runtime/plan/provenance_plan.h"
 #include "runtime/plan/quantised_plan.h"
 #include "runtime/plan/sampler_plan.h"
+#include "runtime/plan/staleness_plan.h"
 #include "runtime/rules/bug.h"
 #include "runtime/rules/fp8_scaling.h"
 #include "runtime/rules/loss_scaler.h"
@@ -83,6 +84,18 @@ struct DataPlan {
   PackingPlan packing;
 };
 
+// Adafactor's own numbers (Shazeer and Stern 2018), in transformers' names.
+struct FactorPlan {
+  std::array<double, 2> eps = {1e-30, 1e-3};
+  double clip_threshold = 1;
+  double decay_rate = -0.8;
+  bool scale_parameter = true;
+  bool relative_step = true;
+  bool warmup_init = false;
+  bool momentum = false;  // keeps a first moment, with betas[0]
+  friend bool operator==(const FactorPlan&, const FactorPlan&) = default;
+};
+
 struct OptimizerPlan {
   std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2), Lion, Muon: optimizer_kinds.h
   double lr = 1e-3;
@@ -93,6 +106,11 @@ struct OptimizerPlan {
   double weight_decay = 0.01;
   bool bias_correction = true;  // of both moments; false: they are used as they are
   bool decay_all = false;       // false: matrices only, as GPT-2 is trained; true: as DeepSpeed's groups do
+  double dampening = 0;         // SGD
+  bool nesterov = false;        // SGD
+  int state_bits = 32;          // of the moments that are kept: 32 or 8
+  double ema_decay = 0;         // of the mean of weights that is kept beside them; 0: none
+  FactorPlan factor;            // Adafactor
 };
 
 struct SchedulerPlan {
@@ -111,8 +129,9 @@ struct SchedulerPlan {
 struct PrecisionPlan {
   ElementType compute = ElementType::f32;  // parameters and activations; arithmetic inside an operation is fp32
   ElementType gradients =
-      ElementType::f32;        // how reduced gradients are held: rounded once, at the root (docs/numerics.md#r4)
-  bool master_weights = true;  // fp32 weights that the optimizer updates; false: it updates the 16-bit ones
+      ElementType::f32;              // how reduced gradients are held: rounded once, at the root (docs/numerics.md#r4)
+  bool master_weights = true;        // fp32 weights that the optimizer updates; false: it updates the 16-bit ones
+  bool stochastic_rounding = false;  // of bf16 weights without masters
   friend bool operator==(const PrecisionPlan&, const PrecisionPlan&) = default;
 };
 
@@ -133,14 +152,16 @@ struct Definition {
   SchedulerPlan scheduler;
   PrecisionPlan precision;
   LossScalerPlan scaler;
-  CompressionPlan compression;     // of gradients between ranks
-  LocalSgdPlan local_sgd;          // workers with weights of their own
-  Fp8Plan fp8;                     // of the operands of linear layers
-  QuantisedWeightsPlan quantised;  // of weights that are gathered (stage 3)
-  Quirks quirks;                   // what is done as another framework does it
-  double gradient_clipping = 0;    // 0: off
-  std::vector<Change> changes;     // by step, each step once
-  int global_batch = 32;           // samples a step
+  CompressionPlan compression;                 // of gradients between ranks
+  LocalSgdPlan local_sgd;                      // workers with weights of their own
+  StalenessPlan staleness;                     // workers whose gradients come late
+  Fp8Plan fp8;                                 // of the operands of linear layers
+  QuantisedWeightsPlan quantised;              // of weights that are gathered (stage 3)
+  QuantisedGradientsPlan quantised_gradients;  // of gradients that are scattered (stages 2 and 3)
+  Quirks quirks;                               // what is done as another framework does it
+  double gradient_clipping = 0;                // 0: off
+  std::vector<Change> changes;                 // by step, each step once
+  int global_batch = 32;                       // samples a step
   std::int64_t steps = 20;
   std::vector<std::int64_t> skip_steps;    // that are not applied, as if their gradients were not finite
   std::vector<std::int64_t> drop_batches;  // global batches, counted from 0, that no step uses: the next one serves

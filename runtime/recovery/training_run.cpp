@@ -13,6 +13,7 @@
 #include "runtime/recovery/joining.h"
 #include "runtime/recovery/recovery.h"
 #include "runtime/recovery/train.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/trainer/trainer.h"
 #include "runtime/zero/shard_keeper.h"
 

@@ -4,8 +4,10 @@
 #include <array>
 #include <optional>
 
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
 #include "runtime/rules/quirks.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 namespace {

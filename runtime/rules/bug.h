@@ -9,25 +9,18 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/seams/edges.h"
-
 namespace seeksim::runtime {
 
+// Opaque here, so that a new row of one of these compiles those files again that name rows.
+enum class Bug : std::uint8_t;     // bugs.h
+enum class Edge : std::uint8_t;    // runtime/seams/edges.h
 enum class Quirk : std::uint8_t;   // quirks.h
 enum class Mutant : std::uint8_t;  // mutants.h
 
-enum class Bug : std::uint8_t {
-  none,
-#define SEEKSIM_BUG(name, does, caught) name,
-#include "runtime/rules/bugs.inl"
-#undef SEEKSIM_BUG
-  count_
-};
-
 // Which bug, where. A bug of one rank is planted on `rank`.
 struct PlantedBug {
-  Bug bug = Bug::none;
-  Edge edge = Edge::none;  // of skip_wait
+  Bug bug{};    // none
+  Edge edge{};  // of skip_wait; none with any other bug
   int rank = 1;
   std::int64_t step = 1;  // those of the replicas begin here
   Quirk quirk{};          // of quirk
@@ -35,7 +28,7 @@ struct PlantedBug {
 
   bool is(Bug which) const { return bug == which; }
   bool is(Bug which, int on) const { return bug == which && rank == on; }
-  bool skips(Edge which) const { return bug == Bug::skip_wait && edge == which; }
+  bool skips(Edge which) const { return edge == which; }
   friend bool operator==(const PlantedBug&, const PlantedBug&) = default;
 };
 

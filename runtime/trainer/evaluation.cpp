@@ -5,6 +5,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/model/packing.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -9,6 +9,7 @@
 #include "kernels/tree.h"
 #include "runtime/rules/host_math.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

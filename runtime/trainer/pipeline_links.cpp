@@ -1,6 +1,7 @@
 #include "runtime/trainer/pipeline_links.h"
 
 #include "kernels/check.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 namespace {

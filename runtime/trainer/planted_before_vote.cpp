@@ -8,6 +8,8 @@
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/model/edited_gradients.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 #include "runtime/trainer/pipeline_links.h"
 #include "runtime/trainer/planting.h"
 #include "runtime/trainer/reduction.h"

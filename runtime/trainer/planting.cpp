@@ -11,7 +11,9 @@
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/host/host_writes.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/seams/edges.h"
 #include "runtime/trainer/reduction.h"
 #include "runtime/trainer/tensors.h"
 

@@ -3,6 +3,7 @@
 #include "kernels/pointwise.h"
 #include "runtime/launch/poison.h"
 #include "runtime/model/weights.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -4,7 +4,9 @@
 
 #include "kernels/check.h"
 #include "kernels/tree.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

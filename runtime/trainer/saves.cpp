@@ -8,6 +8,8 @@
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/plan/changes.h"
 #include "runtime/plan/optimizer_kinds.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

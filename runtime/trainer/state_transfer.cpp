@@ -1,4 +1,5 @@
 #include "runtime/trainer/state_transfer.h"
+#include "runtime/seams/edges.h"
 
 #include <algorithm>
 #include <utility>

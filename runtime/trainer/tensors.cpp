@@ -8,6 +8,7 @@
 #include "runtime/host/host_writes.h"
 #include "runtime/layout/grid.h"
 #include "runtime/model/weights.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {

@@ -8,7 +8,9 @@
 #include "kernels/check.h"
 #include "runtime/launch/poison.h"
 #include "runtime/plan/learning_rate.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/seams/edges.h"
 #include "runtime/trainer/planting.h"
 
 namespace seeksim::runtime {

@@ -1,4 +1,5 @@
 #include "runtime/trainer/whole_tensors.h"
+#include "runtime/seams/edges.h"
 
 #include <algorithm>
 

@@ -4,6 +4,8 @@
 
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

@@ -10,6 +10,8 @@
 #include "kernels/tree.h"
 #include "runtime/launch/library_sum.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -4,6 +4,7 @@
 
 #include "kernels/check.h"
 #include "kernels/host_access.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

@@ -6,6 +6,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::runtime {
 

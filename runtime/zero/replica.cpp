@@ -6,6 +6,8 @@
 #include "kernels/tree.h"
 #include "runtime/launch/typed_ops.h"
 #include "runtime/layout/shard_groups.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

@@ -6,6 +6,8 @@
 #include "kernels/check.h"
 #include "runtime/comm/edge.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 #include "runtime/zero/shard_keeper.h"
 
 namespace seeksim::runtime {

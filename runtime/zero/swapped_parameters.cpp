@@ -6,6 +6,7 @@
 
 #include "kernels/check.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

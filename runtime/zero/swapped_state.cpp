@@ -7,6 +7,8 @@
 #include "kernels/check.h"
 #include "kernels/digest.h"
 #include "runtime/comm/edge.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 

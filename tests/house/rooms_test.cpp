@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/rules/bugs.h"
 #include "tests/house/floors.h"
 #include "tests/house/lexer.h"
 #include "tests/house/sizes.h"

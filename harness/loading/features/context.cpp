@@ -4,6 +4,7 @@
 
 #include "harness/loading/features/refusals.h"
 #include "kernels/slabs.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/scenario/variants.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
 namespace {

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "harness/loading/features/refusals.h"
+#include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
 

@@ -12,6 +12,7 @@
 #include "harness/run/run.h"
 #include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
+#include "runtime/rules/bugs.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {

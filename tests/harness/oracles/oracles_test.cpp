@@ -11,6 +11,7 @@
 #include "harness/run/side_runs.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
+#include "runtime/rules/bugs.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {

@@ -9,6 +9,8 @@
 #include "harness/loading/load.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 

@@ -1,6 +1,7 @@
 // The power fails at every call that writes, syncs, renames or removes anything: what is left loads, to the newest
 // checkpoint that was complete or one that came out whole after all, and the run ends in the golden's bits.
 #include "kernels/random.h"
+#include "runtime/rules/bugs.h"
 #include "tests/runtime/checkpoint/checkpoint_world.h"
 
 namespace seeksim::test {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/files/safetensors.h"
+#include "runtime/rules/bugs.h"
 #include "tests/runtime/checkpoint/checkpoint_world.h"
 
 namespace seeksim::test {

@@ -10,6 +10,8 @@
 #include "kernels/layer_norm.h"
 #include "kernels/random.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

@@ -9,6 +9,7 @@
 
 #include "runtime/layout/partition.h"
 #include "runtime/model/weights.h"
+#include "runtime/rules/bugs.h"
 #include "tests/support/plans.h"
 
 namespace seeksim::test {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/layout/segments.h"
+#include "runtime/rules/bugs.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

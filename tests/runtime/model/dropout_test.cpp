@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "runtime/rules/bugs.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

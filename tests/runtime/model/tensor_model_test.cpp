@@ -10,6 +10,8 @@
 #include "kernels/random.h"
 #include "runtime/comm/tensor_parallel.h"
 #include "runtime/model/model.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

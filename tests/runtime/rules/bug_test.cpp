@@ -1,5 +1,7 @@
 // Names of planted bugs and edges: what a scenario writes is what is planted.
 #include "runtime/rules/bug.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 // a rank has no need to hold.
 #include <gtest/gtest.h>
 
+#include "runtime/rules/bugs.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

@@ -2,6 +2,7 @@
 // seen.
 #include <gtest/gtest.h>
 
+#include "runtime/rules/bugs.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

@@ -2,6 +2,7 @@
 // through its gates is another training.
 #include <gtest/gtest.h>
 
+#include "runtime/rules/bugs.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

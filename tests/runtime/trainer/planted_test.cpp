@@ -1,5 +1,6 @@
 // Planted bugs as objects: where each acts, and that a run without one has points at which nothing happens.
 #include "runtime/trainer/planted.h"
+#include "runtime/rules/bugs.h"
 
 #include <gtest/gtest.h>
 

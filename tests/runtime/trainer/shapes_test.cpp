@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/rules/bug.h"
+#include "runtime/rules/bugs.h"
+#include "runtime/seams/edges.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "runtime/layout/shard_groups.h"
+#include "runtime/rules/bugs.h"
 #include "tests/support/simulated_training.h"
 
 namespace seeksim::test {

@@ -1,6 +1,7 @@
 // Lion, which has one moment, in every layout: the bits are those of one rank, and nothing is kept of a second moment.
 #include <gtest/gtest.h>
 
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
 #include "tests/runtime/checkpoint/checkpoint_world.h"
 #include "tests/support/simulated_training.h"

@@ -2,6 +2,7 @@
 // a matrix; and where one does, they are others.
 #include <gtest/gtest.h>
 
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
 #include "tests/runtime/checkpoint/checkpoint_world.h"
 #include "tests/support/simulated_training.h"
