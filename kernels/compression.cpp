@@ -248,6 +248,16 @@ void count_unconserved(Lane lane, WireForm form, std::span<const WireRun> runs, 
   });
 }
 
+void replace_finite(Lane lane, Vec<const float> come, Vec<float> to) {
+  check_on_cpu(lane);
+  for (Index i = 0; i < to.n; ++i) {
+    if (!finite(to[i]))
+      to.data[i] = std::numeric_limits<float>::quiet_NaN();
+    else
+      to.data[i] = come.n > 0 ? come[i] : 0.0F;
+  }
+}
+
 // ---- weights in 8 bits ---------------------------------------------------------------------------------------------
 
 namespace {

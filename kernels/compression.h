@@ -56,6 +56,11 @@ void decompress(Lane lane, WireForm form, std::span<const WireRun> runs, Vec<con
 void count_unconserved(Lane lane, WireForm form, std::span<const WireRun> runs, const OwedGradient& owed,
                        Vec<const std::byte> wire, Vec<const float> rest, Vec<std::int64_t> count);
 
+// Where gradients come late: to[i] = come[i], or 0 where nothing comes (come is empty); but NaN where to[i] is not
+// finite, so that a step whose own gradient is not finite is skipped, whatever it would apply. Computes on the CPU
+// only.
+void replace_finite(Lane lane, Vec<const float> come, Vec<float> to);
+
 // ---- weights in 8 bits ---------------------------------------------------------------------------------------------
 // By blocks of consecutive elements, with a scale in fp32 each: what ZeRO++ sends in place of weights
 // (docs/quantised-weights.md). Of a block of n elements x

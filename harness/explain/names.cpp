@@ -125,6 +125,8 @@ std::string why_not(const Scenario& scenario) {
   if (!scenario.sweep.empty() || scenario.planned.any()) return "it is many runs";
   if (scenario.train.definition.compression.on())
     return "gradients are compressed, and what ranks sum is not what samples gave";
+  if (scenario.train.definition.staleness.on())
+    return "gradients come late (staleness), and what ranks sum is not what the step's samples gave";
   if (scenario.train.definition.local_sgd.on())
     return "workers have weights of their own (local_sgd), and no rank sums gradients of others' samples";
   if (scenario.train.definition.quirks.any()) return "with a quirk it is another training than the golden";

@@ -66,8 +66,10 @@ double checkpoints_of(const Scenario& scenario, double parameters) {
   const double kept = scenario.real_storage ? 0 : std::min(made, double(plan.keep) + 1);
   const runtime::CompressionPlan& compression = scenario.train.definition.compression;
   const runtime::LocalSgdPlan& local = scenario.train.definition.local_sgd;
-  // Of a parameter, with residuals; with the outer step's, and all workers'.
-  const double values = local.on() ? 2 + 3 * local.workers : 3 + (compression.on() ? compression.groups : 0);
+  // Of a parameter, with residuals or late gradients; with the outer step's, and all workers'.
+  const runtime::StalenessPlan& late = scenario.train.definition.staleness;
+  const double parts = compression.on() ? compression.groups : late.on() ? late.workers * (late.bound + 1.0) : 0;
+  const double values = local.on() ? 2 + 3 * local.workers : 3 + parts;
   return (kept + (plan.async ? 1 : 0)) * values * sizeof(float) * parameters;
 }
 
@@ -76,6 +78,12 @@ double compression_of(const runtime::Definition& d, double trained, double ranks
   if (!d.compression.on()) return 0;
   const double groups = d.compression.groups, here = std::ceil(groups / ranks);
   return sizeof(float) * trained * (4 * here + 2 * groups / ranks);
+}
+
+// A rank has all places of each of its workers, and their nodes.
+double late_of(const runtime::Definition& d, double trained, double ranks) {
+  if (!d.staleness.on()) return 0;
+  return sizeof(float) * trained * (d.staleness.bound + 2) * std::ceil(d.staleness.workers / ranks);
 }
 
 // A rank serves several workers: of the others weights, gradient, moments and node; and the outer step's four.
@@ -122,7 +130,7 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
       parallel.expert > 1 ? 1 - experts + experts / parallel.expert : 1.0 / (parallel.pipeline * parallel.tensor);
   const double state =
       share * (compute * estimate.parameters + trained * (gradient + sums + moments + masters + 4 * 2 * levels)) +
-      compression_of(d, trained, ranks) +
+      compression_of(d, trained, ranks) + late_of(d, trained, ranks) +
       local_sgd_of(d, trained, compute + gradient + sums + moments + masters, ranks);
   // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
   // activation and the attention's probabilities, a layer; logits and their gradient once.

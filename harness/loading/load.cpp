@@ -32,6 +32,8 @@
 #include "harness/loading/features/quirks.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/features/shard_groups.h"
+#include "harness/loading/features/staleness.h"
+#include "harness/loading/fsdp_form.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/numerics.h"
 #include "harness/loading/parallel.h"
@@ -205,7 +207,12 @@ Scenario load(Document document, const LoadOptions& options) {
   const auto sweep = document.json().find("sweep");
   const bool world_varies = sweep != document.json().end() && varies_world(*sweep);
   if (options.row != nullptr) leave_the_sweep(document.json());
+  // Rows of a sweep bring it to form again, with what they set in it.
+  const Json in_fsdp = document.json().contains("fsdp") ? document.json() : Json();
+  const Forms fsdp = bring_fsdp_to_form(document);
   Forms forms = bring_to_form(document);
+  forms.written.insert(fsdp.written.begin(), fsdp.written.end());
+  forms.problems.insert(forms.problems.end(), fsdp.problems.begin(), fsdp.problems.end());
   scenario.notes.insert(scenario.notes.end(), forms.notes.begin(), forms.notes.end());
   ModelForm model_form =
       bring_model_to_form(document, document.json().value("numerics", Json()) == "shapes", model_key_names());
@@ -252,11 +259,13 @@ Scenario load(Document document, const LoadOptions& options) {
   read_compression(top, scenario);
   read_lessons(top, scenario);
   read_local_sgd(top, scenario);
+  read_staleness(top, scenario);
   read_fp8(top, scenario);
   settle_steady(top, scenario);
   check_together(top, scenario);
   scenario.sweep = read_sweep(top);
-  if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
+  if (!scenario.sweep.empty())
+    scenario.written = written_base(in_fsdp.is_null() ? document.json() : in_fsdp, scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
   if (shaped && findings.empty()) read_init(top, options.init, scenario);
   if (!findings.empty()) throw BadInput(as_written(findings.take(), forms, document));

@@ -15,6 +15,8 @@
 #include "harness/loading/features/fp8.h"
 #include "harness/loading/features/local_sgd.h"
 #include "harness/loading/features/samples.h"
+#include "harness/loading/features/staleness.h"
+#include "harness/loading/fsdp_form.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
 #include "harness/loading/schedule.h"
@@ -70,6 +72,7 @@ bool has_changes(const Scenario& s) { return !s.train.definition.changes.empty()
 bool quantises(const Scenario& s) { return s.train.definition.quantised.on(); }
 bool casts_to_fp8(const Scenario& s) { return s.train.definition.fp8.on(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
+bool come_late(const Scenario& s) { return s.train.definition.staleness.on(); }
 bool has_workers(const Scenario& s) { return s.train.definition.local_sgd.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
@@ -187,6 +190,8 @@ const Keys<Scenario>& scenario_keys() {
        "The machines. Never changes the weights."},
       {"deepspeed", written_as<Scenario>(deepspeed_json), either(deepspeed_keys().shape(), text()).required(), kNoBit,
        "The training configuration in DeepSpeed's own keys and defaults (0.19.8), or the path of a ds_config.json."},
+      {"fsdp", by_hand, fsdp_keys().shape(), kNoBit,
+       "The layout in the words of torch's FSDP, in place of deepspeed.zero_optimization, bf16 and fp16."},
       {"auto", by_hand, auto_keys().shape(), kNoBit,
        "What Hugging Face's Trainer would be told: its arguments fill each \"auto\" of the deepspeed section. --auto "
        "lr=1e-4,batch=4 sets them."},
@@ -203,6 +208,13 @@ const Keys<Scenario>& scenario_keys() {
        local_sgd_keys().shape(), kBits,
        "Workers with weights of their own, which meet in an outer step every so many steps: local SGD, DiLoCo (ZeRO "
        "0)."},
+      {"staleness",
+       inside(staleness_keys(), &Scenario::train, &TrainPlan::definition, &Definition::staleness)
+           .read_by_hand()
+           .when(come_late),
+       staleness_keys().shape(), kBits,
+       "Workers whose gradients come late, by a bounded number of steps, as those of asynchronous data parallelism do "
+       "(ZeRO 0 and 1)."},
       {"fp8",
        inside(fp8_keys(), &Scenario::train, &TrainPlan::definition, &Definition::fp8).read_by_hand().when(casts_to_fp8),
        fp8_keys().shape(), kBits,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "harness/scenario/variants.h"
 #include "runtime/zero/compressed_reduction.h"
@@ -59,6 +60,63 @@ std::vector<BudgetLine> compressed_calls(const Scenario& scenario, std::int64_t 
   std::vector<BudgetLine> lines = {{"reduce_scatter", each, 0, true, "one a rank and step"}};
   if (scenario.train.layout.zero.stage == 0) lines.push_back({"all_gather", each, 0, true, "one a rank and step"});
   return lines;
+}
+
+// ---- gradients that come late --------------------------------------------------------------------------------------
+
+namespace {
+
+// Of one worker, by clock: what each applied step was made of. A recovery that goes back begins an epoch in which
+// clocks come again; those hold.
+std::map<std::int64_t, std::vector<std::int64_t>> applied_by(std::vector<const runtime::LateRecord*> told) {
+  std::stable_sort(told.begin(), told.end(), [](const auto* a, const auto* b) { return a->epoch < b->epoch; });
+  std::map<std::int64_t, std::vector<std::int64_t>> by_clock;
+  std::uint32_t epoch = 0;
+  for (const runtime::LateRecord* one : told) {
+    if (one->epoch > epoch) by_clock.erase(by_clock.lower_bound(one->clock), by_clock.end());
+    epoch = one->epoch;
+    by_clock[one->clock] = one->made;
+  }
+  return by_clock;
+}
+
+std::string wrong_of(std::int64_t worker, std::int64_t bound,
+                     const std::map<std::int64_t, std::vector<std::int64_t>>& applied, std::int64_t& latest) {
+  std::int64_t next = 0, clock = 0;
+  for (const auto& [at, made] : applied) {
+    clock = at;
+    for (const std::int64_t one : made) {
+      const std::string which =
+          fmt::format("applied step {}: of worker {} the gradient of clock {} enters", at, worker, one);
+      if (one != next) return fmt::format("{}, and the next that is due is that of clock {}", which, next);
+      if (at - one > bound) return fmt::format("{} {} steps late; the bound is {}", which, at - one, bound);
+      latest = std::max(latest, at - one);
+      ++next;
+    }
+  }
+  if (clock - next >= bound)
+    return fmt::format("worker {}: after applied step {} the gradient of clock {} still waits; the bound is {}", worker,
+                       clock, next, bound);
+  return {};
+}
+
+}  // namespace
+
+Finding staleness_bounded(const Evidence& e, const std::string&) {
+  std::map<std::int64_t, std::vector<const runtime::LateRecord*>> by_worker;
+  std::size_t gradients = 0;
+  for (const runtime::LateRecord& told : e.run.agreement.late) by_worker[told.worker].push_back(&told);
+  if (by_worker.empty()) return blind("no step applied a worker's gradient");
+  std::int64_t latest = 0;
+  const std::int64_t bound = e.scenario.train.definition.staleness.bound;
+  for (const auto& [worker, told] : by_worker) {
+    const auto applied = applied_by(told);
+    for (const auto& [clock, made] : applied) gradients += made.size();
+    if (const std::string wrong = wrong_of(worker, bound, applied, latest); !wrong.empty()) return bad(wrong);
+  }
+  return good(
+      fmt::format("{} gradients of {} workers entered one step each, in order, at most {} late ({} are allowed)",
+                  gradients, by_worker.size(), latest, bound));
 }
 
 // ---- workers that train apart --------------------------------------------------------------------------------------

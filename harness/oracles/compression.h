@@ -1,6 +1,7 @@
 // What is sent in place of gradients. Compressed ones: whether anything was lost between what ranks sent and what they
 // kept, and how many bytes and collectives they take. Weights of workers that train apart: whether these meet when they
-// should, and the same. compression_conserves and workers_meet are rows of check_table.cpp.
+// should, and the same. Gradients that come late: whether each is applied once, in time. compression_conserves,
+// workers_meet and staleness_bounded are rows of check_table.cpp.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,8 @@
 namespace seeksim::harness {
 
 Finding compression_conserves(const Evidence& evidence, const std::string& argument);
+// Whether each gradient of a worker entered one step, in its order, and none later than the bound allows.
+Finding staleness_bounded(const Evidence& evidence, const std::string& argument);
 // Whether workers that train apart have equal weights after each outer step, and only there.
 Finding workers_meet(const Evidence& evidence, const std::string& argument);
 // Whether there are workers that moved or met: in a run of nothing but skipped steps there are none.

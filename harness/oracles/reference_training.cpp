@@ -87,6 +87,7 @@ std::string not_in_reference(const runtime::Definition& d) {
            "take roundings for independent";
   if (d.model.logit_scale) return "the reference knows no scale on the logits";
   if (d.compression.on()) return "the reference knows no compression of gradients";
+  if (d.staleness.on()) return "the reference knows no gradients that come late (staleness)";
   if (d.local_sgd.on()) return "the reference knows no workers with weights of their own (local_sgd)";
   if (d.fp8.on()) return "the reference knows no casts to 8 bits";
   if (d.quantised.on()) return "the reference knows no quantised weights";

@@ -21,6 +21,7 @@ enum class NoteTaker::Kind : std::uint8_t {
   gradients,
   rerun,
   compressed,
+  late,
   workers,
   evaluated,
   samples,
@@ -57,6 +58,7 @@ void NoteTaker::layout(int, const runtime::Layout& layout) { note(Kind::layout, 
 void NoteTaker::rerun(int, const runtime::RerunRecord& told) { note(Kind::rerun, told); }
 void NoteTaker::evaluated(int, const runtime::EvaluationRecord& told) { note(Kind::evaluated, told); }
 void NoteTaker::compressed(int, const runtime::CompressionRecord& told) { note(Kind::compressed, told); }
+void NoteTaker::late(int, const runtime::LateRecord& told) { note(Kind::late, told); }
 void NoteTaker::workers(int, const runtime::WorkersRecord& told) { note(Kind::workers, told); }
 void NoteTaker::samples(int, const runtime::SamplesRecord& told) { note(Kind::samples, told); }
 void NoteTaker::replica(int, const runtime::ReplicaRecord& record) { note(Kind::replica, record); }
@@ -104,6 +106,10 @@ runtime::StepRecord within(const NoteTaker::Bounds& bounds, runtime::StepRecord 
   return told;
 }
 runtime::CompressionRecord within(const NoteTaker::Bounds& bounds, runtime::CompressionRecord told) {
+  expect_step(bounds, told.step);
+  return told;
+}
+runtime::LateRecord within(const NoteTaker::Bounds& bounds, runtime::LateRecord told) {
   expect_step(bounds, told.step);
   return told;
 }
@@ -180,6 +186,8 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
       return to.rerun(rank, read<runtime::RerunRecord>(body));
     case Kind::compressed:
       return to.compressed(rank, within(bounds, read<runtime::CompressionRecord>(body)));
+    case Kind::late:
+      return to.late(rank, within(bounds, read<runtime::LateRecord>(body)));
     case Kind::workers:
       return to.workers(rank, within(bounds, read<runtime::WorkersRecord>(body)));
     case Kind::evaluated:

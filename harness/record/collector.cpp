@@ -216,6 +216,8 @@ void Collector::compressed(int rank, const runtime::CompressionRecord& told) {
   all.bytes += told.bytes;
 }
 
+void Collector::late(int, const runtime::LateRecord& told) { record_.agreement.late.push_back(told); }
+
 // After an outer step every worker has its weights; before the next one none has, once it has moved.
 void Collector::workers(int rank, const runtime::WorkersRecord& told) {
   RunRecord::Agreement::Workers& all = record_.agreement.workers;

@@ -86,6 +86,16 @@ Json local_sgd_fields(const runtime::LocalSgdPlan& l) {
 }
 
 // Likewise.
+Json staleness_fields(const runtime::StalenessPlan& s) {
+  const bool drawn = s.delays == runtime::Delays::drawn;
+  return {{"workers", s.workers},
+          {"bound", s.bound},
+          {"delays", int(s.delays)},
+          {"of_workers", s.of_workers},
+          {"seed", drawn ? Json(s.seed) : Json(nullptr)}};
+}
+
+// Likewise.
 Json fp8_fields(const runtime::Fp8Plan& f) {
   return {
       {"scaling", int(f.scaling)},    {"format", int(f.format)}, {"history", f.keeps_state() ? f.amax_history_len : 0},
@@ -165,6 +175,7 @@ Json key_fields(const runtime::Definition& d) {
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
   if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
   if (d.local_sgd.on()) fields["local_sgd"] = local_sgd_fields(d.local_sgd);
+  if (d.staleness.on()) fields["staleness"] = staleness_fields(d.staleness);
   if (d.fp8.on()) fields["fp8"] = fp8_fields(d.fp8);
   if (d.quantised.on()) fields["quantised_weights"] = d.quantised.block;
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);

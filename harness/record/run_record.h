@@ -258,6 +258,7 @@ struct RunRecord {
       std::int64_t meetings = 0, apart = 0;  // workers seen after outer steps, and between them
       std::string wrong;                     // the first that should not be
     } workers;                               // that train apart, over all ranks and committed steps
+    std::vector<runtime::LateRecord> late;   // of each worker whose gradients come late, in each applied step
   } agreement;
 
   struct Races {

@@ -295,6 +295,9 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
                      d.global_batch, source, d.optimizer.type, d.optimizer.lr,
                      d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
+  if (const runtime::StalenessPlan& late = d.staleness; late.on())
+    out += fmt::format("  workers   {}, whose gradients come at most {} step{} late\n", late.workers, late.bound,
+                       late.bound == 1 ? "" : "s");
   if (const runtime::LocalSgdPlan& local = d.local_sgd; local.on())
     out += fmt::format("  workers   {} train apart; an outer step every {} step{}\n", local.workers, local.every,
                        local.every == 1 ? "" : "s");

@@ -128,6 +128,7 @@ std::string why_not(const Scenario& scenario) {
     return "secondary shards are in groups (zero_hpz_partition_size)";
   if (train.definition.compression.on()) return "gradients are compressed";
   if (train.definition.quantised.on()) return "weights are gathered in 8 bits (zero_quantized_weights)";
+  if (train.definition.staleness.on()) return "gradients come late (staleness)";
   if (train.definition.local_sgd.on()) return "workers have weights of their own (local_sgd)";
   if (train.layout.parallel.gather_rule != nullptr) return "gathers travel in rounds (world.all_gather)";
   if (train.layout.zero.rule != nullptr) return "where shards end is the program's own (world.placement)";

@@ -120,7 +120,8 @@ std::vector<Candidate> candidates(const Scenario& scenario) {
   Layout at = given;
   const bool compresses = scenario.train.definition.compression.on();  // which only stages 0 and 1 without offload do
   const bool apart = scenario.train.definition.local_sgd.on();         // which only stage 0 does
-  while (at.stage < (apart ? 0 : compresses ? 1 : 3)) {
+  const bool waits = scenario.train.definition.staleness.on();         // which only stages 0 and 1 do
+  while (at.stage < (apart ? 0 : compresses || waits ? 1 : 3)) {
     ++at.stage;
     all.push_back({words(at), patch_of(at, given)});
   }

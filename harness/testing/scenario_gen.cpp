@@ -302,7 +302,7 @@ Drawn draw(const Wanted& wanted) {
   Drawn drawn;
   const int stage = wanted.local_sgd    ? 0
                     : wanted.stage >= 0 ? wanted.stage
-                                        : between(0, wanted.compression ? 1 : 3),
+                                        : between(0, wanted.compression || wanted.staleness ? 1 : 3),
             steps = between(1, 3);
   drawn.precision = wanted.precision.empty() ? any_of<std::string>({"fp32", "bf16", "fp16"}) : wanted.precision;
   const bool text = one_in(2);
@@ -358,11 +358,13 @@ Drawn draw(const Wanted& wanted) {
   }
   if (wanted.compression) draw_compression(s);
   if (wanted.local_sgd) draw_local_sgd(s, ranks);
+  if (wanted.staleness) draw_staleness(s);
   if (wanted.fp8) draw_fp8(s);
   if (wanted.quantised) draw_quantised(s);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
   if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
-  if (!wanted.corrupt && !wanted.local_sgd) draw_samples(s, wanted.check == "conservation" || !wanted.bug.empty());
+  if (!wanted.corrupt && !wanted.local_sgd && !wanted.staleness)
+    draw_samples(s, wanted.check == "conservation" || !wanted.bug.empty());
   keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;

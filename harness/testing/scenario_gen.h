@@ -31,6 +31,7 @@ struct Wanted {
   bool groups = false;       // shards inside groups of ranks, replicas across them
   bool compression = false;  // of gradients, in stages 0 and 1
   bool local_sgd = false;    // workers with weights of their own
+  bool staleness = false;    // gradients that come late, in stages 0 and 1
   bool fp8 = false;          // operands of linear layers in 8 bits
   bool quantised = false;    // weights gathered in 8 bits; wants stage 3
   bool restarts = false;     // the job dies once or twice, and goes on from a checkpoint

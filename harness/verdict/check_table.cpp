@@ -298,6 +298,12 @@ std::deque<CheckInfo> built_in_checks() {
        .of_values = true,
        .description = "workers that train apart have equal weights after each outer step, and weights of their own "
                       "between outer steps (made in every run with local_sgd)"},
+      {.name = "staleness_bounded",
+       .judge = staleness_bounded,
+       .unasked = [](const Evidence& e) { return e.run.has_values && !e.run.agreement.late.empty(); },
+       .of_values = true,
+       .description = "each gradient of each worker entered one step, in order, and none later than staleness.bound "
+                      "allows (made in every run with staleness)"},
       {.name = "compression_conserves",
        .judge = compression_conserves,
        .unasked = [](const Evidence& e) { return e.run.has_values && e.run.numbers.compressed.elements > 0; },

@@ -81,6 +81,8 @@ std::string would_have_sufficed(const Evidence& e) {
   const std::string who = runtime::rank_names(gone.last) + (gone.last.size() == 1 ? " is gone" : " are gone");
   // What compression did not send is kept by one rank alone.
   if (train.definition.compression.on() && train.definition.compression.error_feedback) return {};
+  // Gradients that wait are on one rank, too.
+  if (train.definition.staleness.on() && train.definition.staleness.bound > 0) return {};
   // Weights and moments of a worker that trains apart are on one rank.
   if (train.definition.local_sgd.on()) return {};
   if (train.layout.zero.stage == 0) return who + ", and every survivor holds the whole state";

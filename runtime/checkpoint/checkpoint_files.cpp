@@ -108,7 +108,7 @@ std::string not_whole(const ModelPlan& model, int moments, HeldByKind& held) {
     for (int kind = 0; kind < int(StateKind::count_); ++kind) {
       if (p.frozen && kind > 0) continue;
       const auto found = held.find({p.name, StateKind(kind)});
-      const bool of_groups = StateKind(kind) == StateKind::residual;
+      const bool of_groups = StateKind(kind) == StateKind::residual || StateKind(kind) == StateKind::late;
       // Nothing was compressed, and there are no workers.
       if (StateKind(kind) >= StateKind::residual && found == held.end()) continue;
       const std::string of = std::string(name(StateKind(kind))) + " of " + p.name;

@@ -29,7 +29,8 @@ constexpr EnumNames<StateKind> kKinds({{StateKind::weights, "weights"},
                                        {StateKind::exp_avg_sq, "exp_avg_sq"},
                                        {StateKind::residual, "residual"},
                                        {StateKind::worker, "worker"},
-                                       {StateKind::outer_momentum, "outer_momentum"}});
+                                       {StateKind::outer_momentum, "outer_momentum"},
+                                       {StateKind::late, "late"}});
 constexpr std::string_view kFolderPrefix = "step-";
 constexpr std::size_t kFolderDigits = 10;
 

@@ -25,7 +25,8 @@ inline constexpr const char* kManifestBeing = "manifest.json.tmp";  // until it 
 // residual: what compression has left out of a group's gradients; of all groups one after another, as if the parameter
 // were so many times as large. worker: weights of the workers that train apart (local_sgd), one after another like
 // residuals, and so are exp_avg and exp_avg_sq then; what defines the parameter are the last outer step's weights.
-enum class StateKind : std::uint8_t { weights, exp_avg, exp_avg_sq, residual, worker, outer_momentum, count_ };
+// late: gradients of workers that no step has applied yet (staleness), of all places of all workers likewise.
+enum class StateKind : std::uint8_t { weights, exp_avg, exp_avg_sq, residual, worker, outer_momentum, late, count_ };
 std::string_view name(StateKind kind);
 
 // "<parameter>/<kind>/<first element>", of the whole parameter's elements as they are stored here.

@@ -93,6 +93,13 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
   }
 }
 
+void GradientTree::join(Launcher& launch) {
+  const std::vector<TreeNode> apart = nodes();
+  top_level_ = CompressionPlan::kNoLevel;
+  for (Held& held : held_) held = {lifted(held.node, leaves_, top_level_), held.buffer, false};
+  for (const TreeNode node : apart) close(launch, node);
+}
+
 void GradientTree::scale(Launcher& launch, float factor) {
   if (factor == 1.0f) return;
   for (const Held& held : held_) {
@@ -127,13 +134,18 @@ std::vector<TreeNode> GradientTree::nodes() const {
   return nodes;
 }
 
-std::vector<VecView<const float>> GradientTree::parts() const {
-  std::vector<VecView<const float>> parts;
+std::vector<VecView<float>> GradientTree::values() const {
+  std::vector<VecView<float>> values;
   for (const TreeNode node : nodes()) {
     const auto held = std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.node == node; });
-    parts.push_back({held->buffer, 0, elements_});
+    values.push_back({held->buffer, 0, elements_});
   }
-  return parts;
+  return values;
+}
+
+std::vector<VecView<const float>> GradientTree::parts() const {
+  const std::vector<VecView<float>> all = values();
+  return {all.begin(), all.end()};
 }
 
 }  // namespace seeksim::runtime

@@ -40,6 +40,9 @@ class GradientTree {
   // All launches that fill `node` are enqueued: merges it with its sibling, and the result with its own, on that queue.
   void close(Launcher& launch, kernels::TreeNode node);
 
+  // All nodes that stayed apart are filled: they meet as if there had been no top level.
+  void join(Launcher& launch);
+
   // Multiplies all nodes; 1 does nothing.
   void scale(Launcher& launch, float factor);
 
@@ -50,6 +53,7 @@ class GradientTree {
   // This rank's subtree roots, ascending.
   std::vector<kernels::TreeNode> nodes() const;
   std::vector<VecView<const float>> parts() const;
+  std::vector<VecView<float>> values() const;  // the same, to be changed
   Index leaves() const { return leaves_; }
 
  private:

@@ -94,6 +94,10 @@ std::uint64_t definition_digest(const Definition& d, std::int64_t steps) {
   if (const LocalSgdPlan& l = d.local_sgd; l.on())
     mix.all("local sgd", l.workers, l.every, l.outer.type, takes_a_rate ? l.outer.lr : 0,
             takes_a_rate ? l.outer.momentum : 0);
+  if (const StalenessPlan& s = d.staleness; s.on()) {
+    mix.all("late gradients", s.workers, s.bound, s.delays, s.seed);
+    for (const int delay : s.of_workers) mix(std::uint64_t(delay));
+  }
   if (const Fp8Plan& f = d.fp8; f.on())
     mix.all("fp8", f.scaling, f.format, f.keeps_state() ? f.amax_history_len : 0, f.most_recent, f.margin,
             f.power_2_scale);

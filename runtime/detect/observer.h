@@ -113,6 +113,15 @@ struct CompressionRecord {
   std::int64_t bytes = 0;  // of all its groups, compressed
 };
 
+// Where gradients come late: which of a worker's gradients an applied step was made of.
+struct LateRecord {
+  std::int64_t step = 0;
+  std::uint32_t epoch = 0;
+  std::int64_t worker = 0;
+  std::int64_t clock = 0;          // applied steps before this one
+  std::vector<std::int64_t> made;  // by clock, as they stood in the worker's places
+};
+
 // Where workers train apart: what a rank's workers hold after a committed step.
 struct WorkersRecord {
   std::int64_t step = 0;
@@ -238,6 +247,8 @@ class Observer {
   virtual void samples(int /*rank*/, const SamplesRecord&) {}
   // Where gradients are compressed: in each committed step.
   virtual void compressed(int, const CompressionRecord&) {}
+  // Where gradients come late: of each worker, in each step that is applied.
+  virtual void late(int, const LateRecord&) {}
   // Where workers train apart: after each committed step, if replicas are wanted.
   virtual void workers(int, const WorkersRecord&) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.

@@ -275,6 +275,24 @@ SEEKSIM_BUG(residual_not_saved,
             "residuals are not in checkpoints: a run that goes on from one begins with empty ones (compression, "
             "checkpoints, with a restart)",
             "golden")
+SEEKSIM_BUG(late_place_reused,
+            "a worker has a place too few, so its new gradient is put where one still waits to be applied (staleness)",
+            "staleness_bounded")
+SEEKSIM_BUG(late_older_dropped,
+            "where several gradients of a worker come at once, only the newest is applied (staleness, drawn)",
+            "staleness_bounded")
+SEEKSIM_BUG(late_repeated, "where no gradient of a worker comes, the one before is applied again (staleness, drawn)",
+            "staleness_bounded")
+SEEKSIM_BUG(late_beyond_bound, "every gradient comes a step later than the bound allows (staleness)",
+            "staleness_bounded")
+SEEKSIM_BUG(late_not_saved,
+            "gradients that wait are not in checkpoints: a run that goes on from one applies zeroes (staleness)", "golden")
+SEEKSIM_BUG(late_in_scaled_units,
+            "a gradient waits with the loss scale of the step that made it, and is applied with a later one's "
+            "(staleness, fp16)",
+            "golden")
+SEEKSIM_BUG(late_by_rank, "delays are drawn by a worker's place on its rank, not by its number (staleness, drawn)",
+            "golden")
 SEEKSIM_BUG(worker_left_out,
             "the outer step does not hear of the last worker: it counts as one that never moved (local_sgd, several "
             "workers)",

@@ -199,6 +199,7 @@ std::vector<VecView<const float>> Reduction::roots(const Bucket& bucket) const {
 void Reduction::finish(VecView<float> loss) {
   if (!bench_.shards_gradients()) {
     for (GradientTree& tree : trees_) tree.scale(bench_.compute, average().before);
+    come_late();
     // By the host, so that an operation counts as joined when its data is there.
     bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::backward_done);
   }
@@ -210,6 +211,20 @@ void Reduction::finish(VecView<float> loss) {
   add_head_use();
   add_other_stage();
   hold_rounded();
+}
+
+// Where gradients come late: what this step's samples gave waits, and what waited long enough is reduced in its stead.
+// In units of the gradient itself, as the loss scale may move meanwhile.
+void Reduction::come_late() {
+  LateGradients* const late = tensors_.late();
+  if (late == nullptr) return;
+  GradientTree& tree = trees_.front();
+  std::vector<VecView<float>> fresh = tree.values();
+  for (VecView<float>& one : fresh) one = one.part(0, tensors_.parameters().loss_offset());
+  const double scale = bench_.progress.scaler().scale();
+  bench_.compute.phase(Phase::grad_reduce);
+  late->exchange(bench_.compute, tensors_.optimizer_steps(), unscale_factor(scale), float(scale), fresh);
+  tree.join(bench_.compute);
 }
 
 void Reduction::all_reduce() {
@@ -329,6 +344,7 @@ void Reduction::keep_apart() {
 }
 
 void Reduction::commit(std::int64_t step, bool applied) {
+  if (applied && tensors_.late() != nullptr) tell_late(step);
   if (!compressed_) return;
   CompressionRecord record;
   record.step = step;
@@ -341,6 +357,22 @@ void Reduction::commit(std::int64_t step, bool applied) {
   record.bytes = compressed_->bytes();
   bench_.observer.compressed(bench_.rank.id, record);
   if (applied || bench_.plan.bug.is(Bug::residual_of_skipped_step)) tensors_.residuals()->commit();
+}
+
+// Which gradients the step has applied. The optimizer has counted it already.
+void Reduction::tell_late(std::int64_t step) {
+  if (!bench_.has_values()) return;
+  const LateGradients& late = *tensors_.late();
+  for (Index worker = 0; worker < late.workers().size(); ++worker) {
+    LateRecord record;
+    record.step = step;
+    record.epoch = world_.epoch();
+    record.worker = late.workers().begin + worker;
+    record.clock = tensors_.optimizer_steps() - 1;
+    const kernels::OnHost<std::int64_t> came = bench_.host_reads(SEEKSIM_SITE, late.came(worker));
+    for (Index i = 0; i < late.came(worker).n; ++i) record.made.push_back(came[i]);
+    bench_.observer.late(bench_.rank.id, record);
+  }
 }
 
 void Reduction::hold_rounded() {

@@ -66,6 +66,8 @@ class Reduction {
   void reduce_to_owners(VecView<float> loss);
   void add_other_stage();
   void reduce_compressed(VecView<float> loss);
+  void come_late();
+  void tell_late(std::int64_t step);
   void keep_apart();
   ElementType accumulator() const { return accumulation_type(bench_.quirks(), bench_.compute_type()); }
 

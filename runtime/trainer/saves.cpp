@@ -70,6 +70,29 @@ void for_each_residual(const Tensors& tensors, Each each) {
   }
 }
 
+// The same of what comes late: a parameter's stand in the file as one after another of each worker's places; a tied
+// embedding's have the head's share after each.
+template <class Each>
+void for_each_late(const Tensors& tensors, Each each) {
+  const LateGradients* const late = tensors.late();
+  if (late == nullptr) return;
+  const Parameters& all = tensors.parameters();
+  for (Index worker = 0; worker < late->workers().size(); ++worker) {
+    for (Index place = 0; place < late->places(); ++place) {
+      const Index number = (late->workers().begin + worker) * late->places() + place;
+      const VecView<float> values = late->place(worker, place);
+      for (const ParameterInfo* p : all.trainable()) {
+        const bool twice = all.shares_head() && p == &all.wte();
+        const Index first = (twice ? 2 : 1) * number * p->size;
+        each(PieceName{p->name, StateKind::late, first}, AnyVec(values.part(p->offset, p->size)));
+        if (twice)
+          each(PieceName{p->name, StateKind::late, first + p->size},
+               AnyVec(values.part(all.head_gradient_offset(), p->size)));
+      }
+    }
+  }
+}
+
 bool saves_momentum(const TrainPlan& plan) { return !plan.bug.is(Bug::outer_momentum_not_saved); }
 
 // Where workers train apart. Calls of_worker(name, values) for all that is of the workers here: a parameter's stand in
@@ -111,6 +134,9 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
   if (!bench_.plan.bug.is(Bug::residual_not_saved)) {
     for_each_residual(tensors_, [&](const PieceName& name, AnyVec values) { saved.push_back({name, values}); });
   }
+  if (!bench_.plan.bug.is(Bug::late_not_saved)) {
+    for_each_late(tensors_, [&](const PieceName& name, AnyVec values) { saved.push_back({name, values}); });
+  }
   if (const ShardKeeper* keeper = std::as_const(tensors_).keeper()) {
     const ShardState& own = keeper->own();
     const Partition& partition = keeper->partition();
@@ -146,6 +172,9 @@ std::vector<PlaceToFill> Saves::places_to_fill() {
   };
   if (!bench_.plan.bug.is(Bug::residual_not_saved)) {
     for_each_residual(tensors_, [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); });
+  }
+  if (!bench_.plan.bug.is(Bug::late_not_saved)) {
+    for_each_late(tensors_, [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); });
   }
   const Partition whole(tensors_.parameters(), 1);
   const bool flat = tensors_.flat_weights_here();
@@ -323,6 +352,7 @@ bool Saves::load() {
   if (bench_.progress.step() == 0) return false;
   bench_.phase(Phase::init);
   tensors_.renew_parameters();
+  if (LateGradients* late = tensors_.late()) late->continue_at(bench_.compute, tensors_.optimizer_steps());
   bench_.finish_all(bench_.at_home().last(), Edge::shards_drawn);
   return true;
 }

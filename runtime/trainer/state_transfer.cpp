@@ -26,6 +26,10 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
   if (residuals != nullptr && bench_.progress.step() > 0) {
     if (std::string why = residuals->lost(grid.data_axis(0, 0)); !why.empty()) return why;
   }
+  const LateGradients* const late = std::as_const(tensors_).late();
+  if (late != nullptr && bench_.progress.step() > 0) {
+    if (std::string why = late->lost(grid.data_axis(0, 0)); !why.empty()) return why;
+  }
   if (const LocalSgdPlan& plan = bench_.definition().local_sgd; plan.on() && bench_.progress.step() > 0) {
     if (std::string why = lost_worker(plan, world_.grid().data_axis(0, 0), grid.data_axis(0, 0)); !why.empty())
       return why;
@@ -53,11 +57,14 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
 
 void StateTransfer::settle(const std::vector<int>& joiners) {
   joiners_ = joiners;
-  if (Residuals* residuals = tensors_.residuals()) {
-    Launcher launch(bench_.rank.device.communication_queue(), bench_.rank.id);
-    launch.at(world_.epoch(), bench_.progress.step());
-    launch.phase(Phase::init);
+  Launcher launch(bench_.rank.device.communication_queue(), bench_.rank.id);
+  launch.at(world_.epoch(), bench_.progress.step());
+  launch.phase(Phase::init);
+  if (Residuals* residuals = tensors_.residuals())
     residuals->lay_out(launch, world_.comm().members(), world_.comm().position());
+  if (LateGradients* late = tensors_.late()) {
+    bench_.compute.phase(Phase::init);
+    late->lay_out(bench_.compute, world_.comm().members(), world_.comm().position());
   }
   if (tensors_.keeper() != nullptr)
     connect_shards();

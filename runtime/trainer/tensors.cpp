@@ -93,6 +93,7 @@ void Tensors::allocate_state() {
   const PrecisionPlan& precision = bench_.definition().precision;
   const CompressionPlan& compression = bench_.definition().compression;
   if (compression.on()) residuals_.emplace(bench_.rank.device, compression, parameters_.trainable_size());
+  if (bench_.definition().staleness.on()) late_.emplace(bench_.rank.device, bench_.plan, parameters_.loss_offset());
   if (bench_.shards_parameters()) gathered_.emplace(bench_.rank, parameters_, bench_.plan);
   if (bench_.shards_optimizer()) {
     keeper_.emplace(bench_.rank, bench_.plan, parameters_);

@@ -17,6 +17,7 @@
 #include "runtime/model/model.h"
 #include "runtime/trainer/workbench.h"
 #include "runtime/zero/gathered_weights.h"
+#include "runtime/zero/late_gradients.h"
 #include "runtime/zero/optimizer.h"
 #include "runtime/zero/outer_step.h"
 #include "runtime/zero/residuals.h"
@@ -102,6 +103,8 @@ class Tensors {
   const ShardKeeper* keeper() const { return keeper_ ? &*keeper_ : nullptr; }
   Residuals* residuals() { return residuals_ ? &*residuals_ : nullptr; }  // where gradients are compressed
   const Residuals* residuals() const { return residuals_ ? &*residuals_ : nullptr; }
+  LateGradients* late() { return late_ ? &*late_ : nullptr; }  // where gradients come late
+  const LateGradients* late() const { return late_ ? &*late_ : nullptr; }
   GatheredWeights* gathered() { return gathered_ ? &*gathered_ : nullptr; }  // where parameters are sharded
   const GatheredWeights* gathered() const { return gathered_ ? &*gathered_ : nullptr; }
 
@@ -135,6 +138,7 @@ class Tensors {
   std::optional<ShardKeeper> keeper_;  // where it is sharded
   std::optional<GatheredWeights> gathered_;
   std::optional<Residuals> residuals_;
+  std::optional<LateGradients> late_;
 };
 
 }  // namespace seeksim::runtime

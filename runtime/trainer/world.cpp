@@ -37,7 +37,8 @@ void World::seat(const Roster& roster) {
     for (int way = 0; way < parallel().ways(); ++way) lowest_ = std::min(lowest_, grid_->rank_at({stage, 0, way}));
   }
   const Index batch = bench_.definition().global_batch;
-  ownership_ = {batch, grid_->replicas(), parallel().expert};
+  const StalenessPlan& late = bench_.definition().staleness;  // what is reduced then are workers' gradients
+  ownership_ = {late.on() ? Index(late.workers) : batch, grid_->replicas(), parallel().expert};
   cut_ = step_cut(bench_.plan, grid_->replicas(), place_.data);
   groups_ = shard_groups(bench_.plan.layout, grid_->replicas());
 }

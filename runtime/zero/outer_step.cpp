@@ -7,6 +7,7 @@
 #include "kernels/tree.h"
 #include "runtime/launch/typed_ops.h"
 #include "runtime/rules/bugs.h"
+#include "runtime/zero/residuals.h"
 
 namespace seeksim::runtime {
 
@@ -36,20 +37,7 @@ SampleRange workers_of(const LocalSgdPlan& plan, int members, int position) {
 }
 
 std::string lost_worker(const LocalSgdPlan& plan, const std::vector<int>& before, const std::vector<int>& members) {
-  const auto holder = [&plan](const std::vector<int>& of, int worker) {
-    for (std::size_t i = 0; i < of.size(); ++i) {
-      const SampleRange workers = workers_of(plan, int(of.size()), int(i));
-      if (worker >= workers.begin && worker < workers.end) return of[i];
-    }
-    return -1;
-  };
-  for (int worker = 0; worker < plan.workers; ++worker) {
-    const int had = holder(before, worker), has = holder(members, worker);
-    if (had != has)
-      return "the weights and moments of worker " + std::to_string(worker) + " are on rank " + std::to_string(had) +
-             " alone, and rank " + std::to_string(has) + " would have to go on with them";
-  }
-  return {};
+  return part_lost(plan.workers, before, members, "the weights and moments of worker");
 }
 
 OuterStep::OuterStep(Rank& rank, const TrainPlan& plan, Index elements)

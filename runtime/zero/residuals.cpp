@@ -26,22 +26,26 @@ void Residuals::lay_out(Launcher& launch, const std::vector<int>& members, int p
   }
 }
 
-std::string Residuals::lost(const std::vector<int>& members) const {
-  if (members_.empty() || members_ == members || !feeds_back()) return {};
-  const auto holder = [this](const std::vector<int>& of, int group) {
+std::string part_lost(int parts, const std::vector<int>& before, const std::vector<int>& members, const char* what) {
+  const auto holder = [parts](const std::vector<int>& of, int part) {
     for (std::size_t i = 0; i < of.size(); ++i) {
-      const SampleRange groups = groups_of(plan_, int(of.size()), int(i));
-      if (group >= groups.begin && group < groups.end) return of[i];
+      const SampleRange here = samples_of(parts, int(of.size()), int(i));
+      if (part >= here.begin && part < here.end) return of[i];
     }
     return -1;
   };
-  for (int group = 0; group < plan_.groups; ++group) {
-    const int had = holder(members_, group), has = holder(members, group);
+  for (int part = 0; part < parts; ++part) {
+    const int had = holder(before, part), has = holder(members, part);
     if (had != has)
-      return "the residual of group " + std::to_string(group) + " is on rank " + std::to_string(had) +
-             " alone, and rank " + std::to_string(has) + " would have to go on with it";
+      return std::string(what) + " " + std::to_string(part) + " are on rank " + std::to_string(had) +
+             " alone, and rank " + std::to_string(has) + " would have to go on with them";
   }
   return {};
+}
+
+std::string Residuals::lost(const std::vector<int>& members) const {
+  if (members_.empty() || members_ == members || !feeds_back()) return {};
+  return part_lost(plan_.groups, members_, members, "the residuals of group");
 }
 
 VecView<float> Residuals::kept(Index i) const {

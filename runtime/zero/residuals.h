@@ -13,6 +13,10 @@
 
 namespace seeksim::runtime {
 
+// Whether members of a data axis that were `before` can go on as `members` with state that each has of its own parts of
+// a step alone; `what` names the state and its part. Empty: they can, else the first part that would have to move.
+std::string part_lost(int parts, const std::vector<int>& before, const std::vector<int>& members, const char* what);
+
 class Residuals {
  public:
   // elements: of a gradient.

@@ -69,6 +69,16 @@ TEST_F(Mpi, RunsWorkersThatTrainApart) {
           {"world.ranks_per_node=" + std::to_string(processes), std::string("local_sgd.outer.type=") + outer});
 }
 
+TEST_F(Mpi, RunsWorkersWhoseGradientsComeLate) {
+  for (const char* delays : {"most", "drawn"})
+    for (const char* stage : {"0", "1"})
+      for (const int processes : {2, 4})
+        expect_the_simulators_bits(
+            processes, "equivalence/staleness",
+            {"world.ranks_per_node=" + std::to_string(processes), std::string("staleness.delays=") + delays,
+             std::string("deepspeed.zero_optimization.stage=") + stage});
+}
+
 TEST_F(Mpi, GathersQuantisedWeights) {
   for (const int processes : {2, 4}) {
     const std::string world = "world.ranks_per_node=" + std::to_string(processes);

@@ -18,6 +18,7 @@ std::optional<CpuOnly> first_of(const Scenario& scenario) {
   const CpuOnly all[] = {
       {scenario.train.definition.compression.on(), "compression",
        "there are no kernels for GPUs that compress gradients"},
+      {scenario.train.definition.staleness.on(), "staleness", "there are no kernels for GPUs that let gradients wait"},
       {scenario.train.definition.quantised.on(), "zero_quantized_weights",
        "there are no kernels for GPUs that quantise weights"},
       {has_packing(scenario), "data.packing", "positions of packed samples are counted on the CPU"},

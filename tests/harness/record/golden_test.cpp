@@ -197,6 +197,10 @@ std::vector<Telling> telling() {
   add("compression", {"compression={\"method\":\"sign\",\"groups\":4}"},
       {{"method", "int8"}, {"groups", "2"}, {"error_feedback", "false"}});
   add("compression", {"compression={\"method\":\"top\",\"groups\":4}"}, {{"top", "8"}});
+  add("staleness", {"staleness={\"workers\":4,\"bound\":2,\"delays\":\"drawn\"}"},
+      {{"workers", "8"}, {"bound", "3"}, {"delays", "most"}, {"seed", "9"}});
+  add("staleness", {"staleness={\"workers\":2,\"bound\":2,\"delays\":\"listed\",\"of_workers\":[1,2]}"},
+      {{"of_workers", "[2,1]"}});
   add("local_sgd", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},
       {{"workers", "8"}, {"every", "3"}});
   add("local_sgd.outer", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},

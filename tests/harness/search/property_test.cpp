@@ -94,6 +94,17 @@ TEST(Property, RestartsKeepTheWorkers) {
   keeps_the_bits("local SGD with restarts", wanted, 14);
 }
 
+TEST(Property, LateGradientsKeepTheBits) {
+  Wanted wanted = with(&Wanted::staleness);
+  wanted.formulas = true;
+  keeps_the_bits("late gradients", wanted, 21);
+}
+TEST(Property, RestartsKeepLateGradients) {
+  Wanted wanted = with(&Wanted::staleness);
+  wanted.restarts = true;
+  keeps_the_bits("late gradients with restarts", wanted, 22);
+}
+
 TEST(Property, DividedExpertsKeepTheBits) {
   Wanted wanted = with(&Wanted::experts);
   wanted.formulas = true;

@@ -1,9 +1,10 @@
 // Compressed gradients against an emulation that shares none of their code: with a learning rate of 0 the gradient of
 // each group is what an uncompressed run with the group as its batch has, and the algorithm is these few lines over
-// plain vectors. And what compression cannot be together with is refused by name.
+// plain vectors. Gradients that come late likewise. And what either cannot be together with is refused by name.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -177,7 +178,145 @@ TEST(CompressionEmulation, SeesAnEmulationWithoutTheResiduals) {
   EXPECT_NE(with.at(1), without.at(1));
 }
 
-// ---- what it cannot be together with -------------------------------------------------------------------------------
+// ---- gradients that come late --------------------------------------------------------------------------------------
+
+constexpr const char* kUntied =
+    R"("model": { "layers": 1, "width": 34, "heads": 2, "context": 8, "vocab": 61, "tied": false },)";
+
+std::string untied(std::string text) {
+  const std::size_t begin = text.find("\"model\""), end = text.find("\"data\"");
+  return text.replace(begin, end - begin, kUntied);
+}
+
+// When the gradient that a worker makes in a step enters: its delay later, and not before earlier ones.
+using DelayOf = int (*)(int worker, int step);
+
+// Each step is the sum, in pairs, of what comes of each worker, the oldest first.
+ByStep applied_late(DelayOf delay, const ByStep& groups) {
+  ByStep sums;
+  const std::size_t n = groups.at(0).size();
+  for (int step = 0; step < kUpdates; ++step) {
+    std::vector<Floats> of(kGroups, Floats(n, 0.0F));
+    for (int worker = 0; worker < kGroups; ++worker) {
+      bool first = true;
+      for (int made = 0, enters = 0; made <= step; ++made) {
+        enters = std::max(enters, made + delay(worker, made));
+        if (enters != step) continue;
+        for (std::size_t i = 0; i < n; ++i) {
+          const float x = groups.at(made * kGroups + worker)[i] / kGroups;
+          float& sum = of[std::size_t(worker)][i];
+          sum = first ? x : sum + x;
+        }
+        first = false;
+      }
+    }
+    for (std::size_t i = 0; i < n; ++i) sums[step].push_back((of[0][i] + of[1][i]) + (of[2][i] + of[3][i]));
+  }
+  return sums;
+}
+
+TEST(StalenessEmulation, EachStepAppliesWhatTheAlgorithmSaysOnAnyNumberOfRanks) {
+  const ByStep groups = gradients_of(untied(text_of(kBatch / kGroups, kUpdates * kGroups, 1, 0, "")));
+  const struct {
+    const char* keys;
+    DelayOf delay;
+  } rows[] = {{R"("bound": 0)", [](int, int) { return 0; }},
+              {R"("bound": 1)", [](int, int) { return 1; }},
+              {R"("bound": 3, "delays": "most")", [](int, int) { return 3; }},
+              {R"("bound": 2, "delays": "listed", "of_workers": [2, 0, 1, 2])", [](int worker, int) {
+                 return std::array{2, 0, 1, 2}[std::size_t(worker)];
+               }}};
+  for (const auto& [keys, delay] : rows) {
+    const ByStep want = applied_late(delay, groups);
+    for (const auto& [ranks, stage] : {std::pair(1, 0), std::pair(4, 0), std::pair(3, 1), std::pair(2, 1)}) {
+      const std::string staleness = fmt::format(R"("staleness": {{ "workers": {}, {} }},)", kGroups, keys);
+      EXPECT_EQ(gradients_of(untied(text_of(kBatch, kUpdates, ranks, stage, staleness))), want)
+          << keys << ", " << ranks << " ranks, stage " << stage;
+    }
+  }
+}
+
+// By the record of which gradients entered, and by the sums themselves; some come together, and some steps have none.
+TEST(StalenessEmulation, DrawnDelaysApplyEachGradientOnce) {
+  const ByStep groups = gradients_of(untied(text_of(kBatch / kGroups, kUpdates * kGroups, 1, 0, "")));
+  const std::string text = untied(
+      text_of(kBatch, kUpdates, 2, 0, R"("staleness": { "workers": 4, "bound": 2, "delays": "drawn", "seed": 5 },)"));
+  static std::map<std::pair<int, int>, int> entered;  // the step, by worker and step made
+  entered.clear();
+  Simulation simulation(load_scenario_text(text, "emulated.json"));
+  std::size_t together = 0, none = 0;
+  for (const runtime::LateRecord& one : simulation.run().agreement.late) {
+    for (const std::int64_t made : one.made) entered[{int(one.worker), int(made)}] = int(one.clock);
+    together += one.made.size() > 1;
+    none += one.made.empty();
+  }
+  EXPECT_GT(together, 0U);
+  EXPECT_GT(none, 0U);
+  const ByStep want = applied_late(
+      [](int worker, int made) {
+        const auto found = entered.find({worker, made});
+        return found == entered.end() ? kUpdates : found->second - made;
+      },
+      groups);
+  EXPECT_EQ(gradients_of(text), want);
+}
+
+TEST(StalenessEmulation, SeesAnotherDelay) {
+  const ByStep groups = gradients_of(untied(text_of(kBatch / kGroups, kUpdates * kGroups, 1, 0, "")));
+  EXPECT_NE(applied_late([](int, int) { return 1; }, groups), applied_late([](int, int) { return 2; }, groups));
+}
+
+TEST(Staleness, WithoutDelaysItIsOrdinaryTrainingBitForBit) {
+  const auto weights = [&](std::vector<std::string> more) {
+    LoadOptions options;
+    options.sets = {"faults=[]", R"(checks=["golden:bitwise"])"};
+    options.sets.insert(options.sets.end(), more.begin(), more.end());
+    Simulation simulation(load_scenario_text(small_text(), "small.json", options));
+    return simulation.run().state()->params;
+  };
+  for (const char* stage : {"0", "1"}) {
+    const std::string zero = std::string("deepspeed.zero_optimization.stage=") + stage;
+    const auto ordinary = weights({zero});
+    EXPECT_EQ(weights({zero, R"(staleness={"workers":4,"bound":0})"}), ordinary);
+    EXPECT_EQ(weights({zero, R"(staleness={"workers":4,"bound":3,"delays":"listed","of_workers":[0,0,0,0]})"}),
+              ordinary);
+    EXPECT_NE(weights({zero, R"(staleness={"workers":4,"bound":1})"}), ordinary);
+  }
+}
+
+TEST(StalenessLoading, RefusesByName) {
+  const auto problems = [](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = {"faults=[]", R"(checks=["golden:bitwise"])",
+                                     R"(staleness={"workers":4,"bound":2})"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return problems_of(small_text(), sets);
+  };
+  EXPECT_EQ(problems({}), "");
+  const std::pair<const char*, const char*> rows[] = {
+      {"staleness.workers=3", "8 samples a step for 3 workers: a worker has to have a power of two"},
+      {"staleness.delays=late", "\"late\" is not one of"},
+      {"staleness.bound=-1", "-1 is out of range"},
+      {"staleness.of_workers=[1,1,1,1]", "delays are not \"listed\""},
+      {R"(staleness={"workers":4,"delays":"listed","of_workers":[1]})", "1 delays for 4 workers"},
+      {R"(staleness={"workers":2,"delays":"listed","bound":1,"of_workers":[1,2]})",
+       "a delay of 2 steps is above the bound"},
+      {"deepspeed.zero_optimization.stage=2", "not supported: late gradients with ZeRO 2 and 3"},
+      {"world.pipeline=2", "not supported: late gradients in a model"},
+      {R"(compression={"method":"sign","groups":4})", "not supported: late gradients that are compressed"},
+      {R"(quirks=["ds_old_default_clipping"])", "not supported: late gradients with quirks"},
+      {"recovery.memory_ladder=true", "not supported: late gradients with the memory ladder"},
+      {"recovery.spares=1", "not supported: late gradients with spares"},
+      {"recovery.grow=true", "not supported: late gradients in a run that admits ranks"},
+      {R"(checks=["conservation"])", "conservation counts the samples of one step"},
+  };
+  for (const auto& [set, message] : rows) {
+    const std::string said = problems({set});
+    EXPECT_NE(said.find(message), std::string::npos) << set << ":\n" << said;
+  }
+}
+
+// ---- what compression cannot be together with
+// -------------------------------------------------------------------------------
 
 std::string problems_with(const std::vector<std::string>& more) {
   std::vector<std::string> sets = {"faults=[]", R"(checks=["golden:bitwise"])",
