@@ -343,7 +343,13 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
                                               : traffic_budget(e.scenario, steps, applied);
   // In rounds a rank hands on shards of others, which may be smaller than its own.
   const bool in_rounds = e.scenario.train.layout.parallel.gather_rule != nullptr;
-  for (BudgetLine& line : budget) line.at_most |= in_rounds;
+  for (BudgetLine& line : budget) {
+    line.at_most |= in_rounds;
+    // Between shard groups the second half, too, is a gather where sums travel message by message: half at most.
+    const double missing = line.bytes - sent[line.name];
+    if (sharded(e) && line.name == "all_reduce" && missing > 0 && missing <= line.bytes / 2 + line.slack)
+      sent[line.name] += std::min(sent["all_gather"], missing);
+  }
   return against(budget, sent, asks_for(e.scenario, "traffic_formula"));
 }
 

@@ -63,7 +63,8 @@ void draw_local_sgd(Json& s, int ranks) {
 void draw_staleness(Json& s) {
   const int workers = between(1, 6), samples = any_of<int>({1, 2, 4}), bound = between(0, 3);
   Json& late = s["staleness"];
-  late = {{"workers", workers}, {"bound", bound}, {"delays", any_of<std::string>({"most", "drawn", "listed"})}};
+  late = {
+      {"workers", workers}, {"bound", bound}, {"delays", any_of<std::string>({"most", "drawn", "listed", "skewed"})}};
   if (late["delays"] == "listed")
     for (int worker = 0; worker < workers; ++worker) late["of_workers"].push_back(between(0, bound));
   s["deepspeed"]["train_batch_size"] = workers * samples;

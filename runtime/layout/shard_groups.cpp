@@ -44,8 +44,7 @@ StepCut step_cut(const TrainPlan& plan, int replicas, int data) {
   cut.members = groups.size;
   cut.micro = std::min<Index>(plan.layout.micro_batch, batch);
   cut.interleaved = plan.layout.zero.placement().gradients == Place::sharded;
-  const StalenessPlan& late = plan.definition.staleness;
-  cut.grain = late.on() ? late.samples(batch) : plan.definition.part_samples();
+  cut.grain = plan.definition.part_samples();
   cut.each = plan.layout.parallel.expert;
   cut.groups = groups.groups();
   cut.group = groups.group_of(data);

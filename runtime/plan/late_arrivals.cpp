@@ -18,6 +18,10 @@ int delay_of(const Definition& definition, std::int64_t worker, std::int64_t mad
       return plan.bound;
     case Delays::listed:
       return plan.of_workers[std::size_t(worker)];
+    case Delays::skewed: {
+      const std::int64_t window = std::int64_t(plan.bound) + 1;
+      return int(window - 1 - (made + worker) % window);
+    }
     case Delays::drawn:
       break;
   }

@@ -172,10 +172,12 @@ struct Definition {
   // Samples of a part of a step whose gradient stays apart: of a compressed group, or of a worker. 1 where there are
   // none, so that any cut is one of whole parts.
   std::int64_t part_samples() const {
+    if (staleness.on()) return staleness.samples(global_batch);
     return local_sgd.on() ? local_sgd.samples(global_batch) : compression.group_samples(global_batch);
   }
   // A part is a node of this level of the tree over the step's samples: sums go no higher.
   int part_level() const {
+    if (staleness.on()) return staleness.level(global_batch);
     return local_sgd.on() ? local_sgd.level(global_batch) : compression.group_level(global_batch);
   }
 };

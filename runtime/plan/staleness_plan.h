@@ -12,6 +12,7 @@ enum class Delays : std::uint8_t {
   most,    // every gradient enters `bound` steps late
   drawn,   // each comes 0 to `bound` steps late, at random by (seed, worker, step)
   listed,  // each worker has its own delay
+  skewed,  // each worker adds up bound + 1 gradients and sends them together, not all workers in the same step
 };
 
 struct StalenessPlan {

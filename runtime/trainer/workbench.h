@@ -34,10 +34,7 @@ struct Workbench {
   const Quirks& quirks() const { return plan.definition.quirks; }
   ElementType compute_type() const { return plan.definition.precision.compute; }
   // The level of the tree over samples at which a part of the step is a node, whose gradient stays apart.
-  int group_level() const {
-    const Definition& d = definition();
-    return d.staleness.on() ? d.staleness.level(d.global_batch) : d.part_level();
-  }
+  int group_level() const { return definition().part_level(); }
   // A run of shapes has no values: no digests, gradients, replicas, poison or weights to tell of.
   bool has_values() const { return plan.numerics != Numerics::shapes; }
   bool alone() const { return plan.layout.parallel.alone(); }  // the model is whole on this rank

@@ -79,6 +79,12 @@ TEST_F(Mpi, RunsWorkersWhoseGradientsComeLate) {
              std::string("deepspeed.zero_optimization.stage=") + stage});
 }
 
+TEST_F(Mpi, RunsLayoutsInFsdpsWords) {
+  for (const char* fsdp : {R"(fsdp={"shard_size":2})", R"(fsdp={"reshard_after_forward":2,"param_dtype":"bf16"})",
+                           R"(fsdp={"version":1,"sharding_strategy":"SHARD_GRAD_OP"})"})
+    expect_the_simulators_bits(4, "equivalence/fsdp", {"world.ranks_per_node=4", fsdp});
+}
+
 TEST_F(Mpi, GathersQuantisedWeights) {
   for (const int processes : {2, 4}) {
     const std::string world = "world.ranks_per_node=" + std::to_string(processes);

@@ -15,7 +15,8 @@ using namespace shapes;
 using runtime::Delays;
 using runtime::StalenessPlan;
 
-const Words<Delays> kDelays = {{Delays::most, "most"}, {Delays::drawn, "drawn"}, {Delays::listed, "listed"}};
+const Words<Delays> kDelays = {
+    {Delays::most, "most"}, {Delays::drawn, "drawn"}, {Delays::listed, "listed"}, {Delays::skewed, "skewed"}};
 
 bool draws(const StalenessPlan& plan) { return plan.delays == Delays::drawn; }
 bool lists(const StalenessPlan& plan) { return plan.delays == Delays::listed; }
@@ -102,7 +103,8 @@ const Keys<StalenessPlan>& staleness_keys() {
       {"delays", in_words(kDelays, &StalenessPlan::delays), choice(words_of(kDelays)), kBits,
        "most: every gradient is `bound` steps late. drawn: each by 0 to `bound`, at random. listed: each worker has "
        "its "
-       "own delay."},
+       "own delay. skewed: each worker adds up bound + 1 gradients and sends them together, in another step than the "
+       "next."},
       {"of_workers", at(&StalenessPlan::of_workers).when(lists), list(integer(0, 1000)).unset(), kBits,
        "listed: the delay of each worker, in steps."},
       {"seed", at(&StalenessPlan::seed).when(draws), integer(0, kExact), kBits,

@@ -223,6 +223,7 @@ TEST(StalenessEmulation, EachStepAppliesWhatTheAlgorithmSaysOnAnyNumberOfRanks) 
   } rows[] = {{R"("bound": 0)", [](int, int) { return 0; }},
               {R"("bound": 1)", [](int, int) { return 1; }},
               {R"("bound": 3, "delays": "most")", [](int, int) { return 3; }},
+              {R"("bound": 1, "delays": "skewed")", [](int worker, int step) { return 1 - (step + worker) % 2; }},
               {R"("bound": 2, "delays": "listed", "of_workers": [2, 0, 1, 2])", [](int worker, int) {
                  return std::array{2, 0, 1, 2}[std::size_t(worker)];
                }}};
