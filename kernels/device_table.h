@@ -102,6 +102,7 @@ struct DeviceElements {
   void (*widen)(Lane, Vec<const T> x, Vec<float> y);
   void (*round_through)(Lane, Vec<float> x);
   void (*scale)(Lane, Vec<T> x, float factor);
+  void (*move_mean)(Lane, float weight, Vec<const T> x, Vec<float> mean);
   // copy: the masters, rounded; not touched where T is float. Gradients are floats, or stored as T.
   void (*optimize)(Lane, const OptimizerStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
   void (*optimize_of_stored)(Lane, const OptimizerStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);

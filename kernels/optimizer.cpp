@@ -42,6 +42,7 @@ void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutV
   SEEKSIM_CHECK_EQ(m.n, moments_of(step.rule) >= 1 ? param.n : 0);
   SEEKSIM_CHECK_EQ(v.n, moments_of(step.rule) == 2 ? param.n : 0);
   SEEKSIM_CHECK(out.n >= 1, "nowhere to put the counts");
+  SEEKSIM_CHECK(!step.rounding.on || (std::is_same_v<T, bf16>), "only bf16 is rounded at random");
   Stagnation s;
   if constexpr (std::is_same_v<G, float>) {
     if (const DeviceTable* device = device_of(lane))
@@ -56,6 +57,13 @@ void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutV
   }
   out[0].changes += s.changes;
   out[0].lost += s.lost;
+}
+
+template <class T>
+void move_mean(Lane lane, float weight, InVec<T> x, Vec<float> mean) {
+  SEEKSIM_CHECK_EQ(x.n, mean.n);
+  if (const DeviceTable* device = device_of(lane)) return device->elements<T>().move_mean(lane, weight, x, mean);
+  elements_in<T>().move_mean(weight, x.data, mean.data, mean.n);
 }
 
 void muon_direction(Lane lane, const MuonStep& step, Vec<float> m, Vec<float> x) {
@@ -76,6 +84,9 @@ void weighted_sum(Lane lane, float a, Vec<const float> x, float b, Vec<float> y)
   elements().weighted_sum(a, x.data, b, y.data, y.n);
 }
 
+template void move_mean<float>(Lane, float, InVec<float>, Vec<float>);
+template void move_mean<bf16>(Lane, float, InVec<bf16>, Vec<float>);
+template void move_mean<fp16>(Lane, float, InVec<fp16>, Vec<float>);
 template void optimize_copying<bf16, float>(Lane, const OptimizerStep&, InVec<float>, Vec<float>, Vec<float>,
                                             Vec<float>, OutVec<bf16>);
 template void optimize_rounding<bf16, float>(Lane, const OptimizerStep&, InVec<float>, OutVec<bf16>, Vec<float>,

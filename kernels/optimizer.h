@@ -1,6 +1,6 @@
-// The optimizers' steps as written sequences of fp32 operations: AdamW (Loshchilov and Hutter, decoupled decay) and
-// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms"). The exact order is in optimizer_body.h. What
-// Muon does to a whole matrix before its step stands below.
+// The optimizers' steps as written sequences of fp32 operations: AdamW (Loshchilov and Hutter, decoupled decay), Lion
+// (Chen et al., "Symbolic Discovery of Optimization Algorithms") and SGD with momentum, as torch.optim.SGD defines it.
+// The exact order is in optimizer_body.h. What Muon does to a whole matrix before its step stands below.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,37 @@ namespace seeksim::kernels {
 //        sign is 1, -1, or +0 of both zeros; of a NaN it is that NaN. Lion has no v: it is empty.
 // In both g = grad * grad_factor.
 // given: p = p - lr*weight_decay*p; p = p - lr * (grad * grad_factor). It has neither m nor v: both are empty.
-enum class OptimizerRule : std::uint8_t { adamw, lion, given };
+// sgd:   g = grad * grad_factor + weight_decay*p; p = p - lr * g. It has neither m nor v.
+// momentum: g as there; m = beta1*m + (1-beta1)*g; p = p - lr * m. It has no v. beta1 is the momentum, and what stands
+//        for 1-beta1 is 1 - dampening, or 1 in the first step, whose m is the gradient.
+// nesterov: m as there; p = p - lr * (g + beta1*m).
+enum class OptimizerRule : std::uint8_t { adamw, lion, given, sgd, momentum, nesterov };
 
 // Arrays that a rule keeps beside the parameters: m, and v.
 constexpr int moments_of(OptimizerRule rule) {
-  return rule == OptimizerRule::given ? 0 : rule == OptimizerRule::lion ? 1 : 2;
+  switch (rule) {
+    case OptimizerRule::given:
+    case OptimizerRule::sgd:
+      return 0;
+    case OptimizerRule::lion:
+    case OptimizerRule::momentum:
+    case OptimizerRule::nesterov:
+      return 1;
+    case OptimizerRule::adamw:
+      break;
+  }
+  return 2;
 }
+
+// bf16 parameters without masters: rounded up or down at random, so that on average nothing is lost. Element i of an
+// array is element first + i of its parameter, modulo 2^32; its 16 random bits are a pure function of the rest (R7).
+struct StochasticRounding {
+  bool on = false;
+  std::uint64_t key = 0;        // the training seed
+  std::uint32_t parameter = 0;  // its number
+  std::uint32_t step = 0;       // of the optimizer
+  std::uint64_t first = 0;
+};
 
 // One step's constants, computed once on the host in double by our own code (R6) and rounded to fp32.
 struct OptimizerStep {
@@ -30,12 +55,13 @@ struct OptimizerStep {
   float beta2 = 0.999f;
   float one_minus_beta1 = 0.1f;
   float one_minus_beta2 = 0.001f;
-  float eps = 1e-8f;             // of AdamW, as the next two
-  float weight_decay = 0;        // 0 for parameters that are not decayed
-  float inverse_bias1 = 1;       // 1 / (1 - beta1^t)
-  float inverse_sqrt_bias2 = 1;  // 1 / sqrt(1 - beta2^t)
-  float grad_factor = 1;         // clip coefficient; 1 when not clipped (then not multiplied)
-  bool decoupled = true;         // false: L2 added to the gradient (plain Adam)
+  float eps = 1e-8f;                 // of AdamW, as the next two
+  float weight_decay = 0;            // 0 for parameters that are not decayed
+  float inverse_bias1 = 1;           // 1 / (1 - beta1^t)
+  float inverse_sqrt_bias2 = 1;      // 1 / sqrt(1 - beta2^t)
+  float grad_factor = 1;             // clip coefficient; 1 when not clipped (then not multiplied)
+  bool decoupled = true;             // false: L2 added to the gradient (plain Adam, SGD)
+  StochasticRounding rounding = {};  // of a step without masters
 };
 
 // Applies the step's rule to each element.
@@ -55,10 +81,14 @@ struct Stagnation {
 };
 
 // A step without masters: parameters are stored as T (bf16, fp16), widened, updated by the same sequence and rounded;
-// moments are fp32. Adds to out[0].
+// moments are fp32. Adds to out[0]. step.rounding: at random, which only bf16 can.
 template <class T, class G = float>
 void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
                        Vec<Stagnation> out);
+
+// A running mean of weights: mean = fma(weight, x - mean, mean).
+template <class T = float>
+void move_mean(Lane lane, float weight, InVec<T> x, Vec<float> mean);
 
 // ---- Muon ----------------------------------------------------------------------------------------------------------
 // (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"), for a whole matrix of weights, in

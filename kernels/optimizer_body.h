@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/optimizer.h"
+#include "kernels/philox_body.h"
 #include "kernels/scalar.h"
 
 namespace seeksim::kernels {
@@ -84,6 +85,45 @@ struct LionRule {
     return optimizer_applied<V, kDecay_, true>(s, update, p);
   }
 };
+
+// torch.optim.SGD: the decay is in the gradient, and so in the momentum.
+template <class V, bool kDecay, int kMoments_, bool kNesterov>
+struct SgdRule {
+  using F = typename V::F;
+  static constexpr int kMoments = kMoments_;
+  static constexpr bool kDecays = false;
+
+  SEEKSIM_HD F update(const OptimizerLanes<V>& s, F grad, F p, F& m, F& /*v*/) {
+    auto g = V::mul(grad, s.grad_factor);
+    if (kDecay) g = V::fma(s.l2, p, g);
+    if (kMoments == 0) return g;
+    m = V::fma(s.beta1, m, V::mul(s.one_minus_beta1, g));
+    return kNesterov ? V::fma(s.beta1, m, g) : m;
+  }
+  SEEKSIM_HD F applied(const OptimizerLanes<V>& s, F update, F p) { return V::fma(s.minus_lr, update, p); }
+};
+
+// x, which is bf16 after it, by 16 random bits: with the odds of what they would have to be at least to carry. What is
+// not finite stays, and so does what is a bf16 already.
+template <class V>
+SEEKSIM_HD typename V::F rounded_at_random(typename V::F x, typename V::U random) {
+  const typename V::U bits = V::bits(x), high = V::ulit(0xffff0000U), exponent = V::ulit(0x7f800000U);
+  const typename V::F rounded = V::from_bits((bits + (random & V::ulit(0xffffU))) & high);
+  return (bits & exponent) != exponent ? rounded : x;
+}
+
+// Random bits of an element of r's parameter; dropout's samples never come to that number.
+template <class C>
+SEEKSIM_HD typename C::U random_of_element(const StochasticRounding& r, typename C::U element) {
+  typename C::U c[4] = {element, C::ulit(0xffffffffU), C::ulit(r.parameter), C::ulit(r.step)};
+  philox_body<C>(c, static_cast<std::uint32_t>(r.key), static_cast<std::uint32_t>(r.key >> 32));
+  return c[0];
+}
+
+template <class V>
+SEEKSIM_HD typename V::F moved_mean(typename V::F weight, typename V::F x, typename V::F mean) {
+  return V::fma(weight, V::sub(x, mean), mean);
+}
 
 // Its update was made by others: a matrix that Muon orthogonalised.
 template <class V, bool kDecay_>

@@ -105,8 +105,9 @@ Bounded constant(double x) { return {x, kUnit * std::abs(x)}; }
 }  // namespace
 
 Corrections corrections(const Optimizer& o, std::int64_t t) {
-  if (!o.bias_correction) return {1.0, 1.0};
-  return {constant(1 / (1 - std::pow(o.beta1, double(t)))), constant(1 / std::sqrt(1 - std::pow(o.beta2, double(t))))};
+  if (!o.bias_correction || o.sgd) return {1.0, 1.0, t};
+  return {constant(1 / (1 - std::pow(o.beta1, double(t)))), constant(1 / std::sqrt(1 - std::pow(o.beta2, double(t)))),
+          t};
 }
 
 namespace {
@@ -129,6 +130,22 @@ BoundedElement updated_by_lion(const Optimizer& o, const Element& before, const 
   return after;
 }
 
+// torch.optim.SGD: decay in the gradient; the first gradient is the momentum, undampened.
+BoundedElement updated_by_sgd(const Optimizer& o, const Element& before, Bounded g, double decay, const Bounded& lr,
+                              std::int64_t t) {
+  const Bounded p(before.weight), momentum = constant(o.momentum);
+  if (decay != 0) g = g + constant(decay) * p;
+  BoundedElement after;
+  after.second = Bounded(before.second);
+  Bounded step = g;
+  if (o.momentum != 0) {
+    after.first = t == 1 ? g : momentum * Bounded(before.first) + constant(1 - o.dampening) * g;
+    step = o.nesterov ? g + momentum * after.first : after.first;
+  }
+  after.weight = p - lr * step;
+  return after;
+}
+
 }  // namespace
 
 BoundedElement updated(const Optimizer& o, const Element& before, double gradient, const Bounded& factor, double decay,
@@ -136,6 +153,7 @@ BoundedElement updated(const Optimizer& o, const Element& before, double gradien
   const Bounded lr = constant(rate), p(before.weight);
   Bounded g = Bounded(gradient) * factor;
   if (o.lion) return updated_by_lion(o, before, g, decay, lr);
+  if (o.sgd) return updated_by_sgd(o, before, g, decay, lr, bias.t);
   if (!o.decoupled && decay != 0) g = g + constant(decay) * p;
   BoundedElement after;
   after.first = constant(o.beta1) * Bounded(before.first) + constant(1 - o.beta1) * g;

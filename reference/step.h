@@ -1,4 +1,5 @@
-// What a step does with its gradient: rate, loss scale, norm, clipping, AdamW and Lion. Pure functions of plain values.
+// What a step does with its gradient: rate, loss scale, norm, clipping, AdamW, Lion and SGD. Pure functions of plain
+// values.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +36,14 @@ struct Element {
 struct BoundedElement {
   Bounded weight, first, second;
 };
-// What both moments are multiplied by in step number `t` (from 1), since they began at 0.
+// What both moments are multiplied by in step number `t` (from 1), since they began at 0; and that number.
 struct Corrections {
   Bounded first, second;
+  std::int64_t t = 1;
 };
 Corrections corrections(const Optimizer& optimizer, std::int64_t t);
-// A step of the optimizer on an element; Lion leaves `second` alone. gradient: as it is held, unscaled; factor: the
-// clipping factor; decay: 0 where the parameter does not decay.
+// A step of the optimizer on an element; Lion and SGD leave `second` alone. gradient: as it is held, unscaled; factor:
+// the clipping factor; decay: 0 where the parameter does not decay.
 BoundedElement updated(const Optimizer& optimizer, const Element& before, double gradient, const Bounded& factor,
                        double decay, double rate, const Corrections& bias);
 

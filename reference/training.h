@@ -69,6 +69,9 @@ struct Optimizer {
   bool muon = false;            // matrices of layers are taken as wholes (muon.h), and the rest by AdamW
   double momentum = 0.95;       // of those matrices
   double adamw_rate = 1;        // the rate of the rest, over theirs
+  bool sgd = false;             // with `momentum`: one moment where it is not 0, else none
+  double dampening = 0;
+  bool nesterov = false;
 };
 
 struct Schedule {
@@ -105,7 +108,8 @@ struct Training {
   Optimizer optimizer;
   Schedule schedule;
   Type compute = Type::f32, gradients = Type::f32;
-  bool masters = true;  // fp32 weights that the optimizer updates; false: it rounds them to `compute`
+  bool masters = true;            // fp32 weights that the optimizer updates; false: it rounds them to `compute`
+  bool rounds_at_random = false;  // and that up or down, not to the nearest
   Scaler scaler;
   double clipping = 0;          // 0: off
   std::vector<Change> changes;  // by step

@@ -75,7 +75,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   l.recompute = train.layout.checkpointing.any() ? Recompute::full : Recompute::none;
   const int stage = train.layout.zero.stage;
   l.shards = stage == 3 ? Shards::parameters : stage == 0 ? Shards::none : Shards::optimizer;
-  l.moments = runtime::kind_of(train.definition.optimizer).moments();
+  l.moments = runtime::states_of(train.definition.optimizer);
   if (!platform.node_named) platform.node = std::min(platform.node, scenario.world.ranks_per_node);
   if (!platform.stack_named) platform.stack = stage == 3 ? Stack::eager : Stack::plain;
   times.time = step_time(times.model, l, platform);

@@ -33,7 +33,7 @@ bool is_float(ElementType type) {
 }  // namespace
 
 StateRole state_role(const runtime::Buffer& buffer) {
-  if (named(buffer, {"adam m", "lion m", "muon m"})) return StateRole::first_moments;
+  if (named(buffer, {"adam m", "lion m", "muon m", "sgd momentum"})) return StateRole::first_moments;
   if (named(buffer, {"adam v", "muon v"})) return StateRole::second_moments;
   if (named(buffer, {"weights", "fp32 masters", "parameter shard", "updated parameters", "persistent parameters",
                      "gathered parameters", "parameters from files"}))

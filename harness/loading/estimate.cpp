@@ -117,7 +117,7 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   const double trained = d.model.frozen.empty() ? estimate.parameters : trained_of(d);
   const double compute = double(runtime::size_of(d.precision.compute)),
                gradient = double(runtime::size_of(d.precision.gradients));
-  const double moments = 4 * runtime::kind_of(d.optimizer).moments();
+  const double moments = 4 * runtime::states_of(d.optimizer);
   const double masters = compute < 4 && d.precision.master_weights ? 4 : 0, sums = gradient < 4 ? 4 : 0;
   // Weights, gradient, moments, and the subtree roots of the samples: at most two a level of the rank's share of
   // the batch, sent and received once each. Frozen parameters are weights only.

@@ -28,6 +28,7 @@
 #include "harness/loading/features/fp8.h"
 #include "harness/loading/features/hugging_face.h"
 #include "harness/loading/features/local_sgd.h"
+#include "harness/loading/features/optimizer_state.h"
 #include "harness/loading/features/quantised.h"
 #include "harness/loading/features/quirks.h"
 #include "harness/loading/features/samples.h"
@@ -260,6 +261,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_lessons(top, scenario);
   read_local_sgd(top, scenario);
   read_staleness(top, scenario);
+  read_optimizer_state(top, scenario);
   read_fp8(top, scenario);
   settle_steady(top, scenario);
   check_together(top, scenario);

@@ -14,6 +14,7 @@
 #include "harness/loading/features/evaluation.h"
 #include "harness/loading/features/fp8.h"
 #include "harness/loading/features/local_sgd.h"
+#include "harness/loading/features/optimizer_state.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/features/staleness.h"
 #include "harness/loading/fsdp_form.h"
@@ -73,6 +74,8 @@ bool quantises(const Scenario& s) { return s.train.definition.quantised.on(); }
 bool casts_to_fp8(const Scenario& s) { return s.train.definition.fp8.on(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 bool come_late(const Scenario& s) { return s.train.definition.staleness.on(); }
+bool keeps_mean(const Scenario& s) { return s.train.definition.optimizer.ema_decay > 0; }
+bool rounds_at_random(const Scenario& s) { return s.train.definition.precision.stochastic_rounding; }
 bool has_workers(const Scenario& s) { return s.train.definition.local_sgd.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
@@ -215,6 +218,18 @@ const Keys<Scenario>& scenario_keys() {
        staleness_keys().shape(), kBits,
        "Workers whose gradients come late, by a bounded number of steps, as those of asynchronous data parallelism do "
        "(ZeRO 0 and 1)."},
+      {"ema",
+       inside(ema_keys(), &Scenario::train, &TrainPlan::definition, &Definition::optimizer)
+           .read_by_hand()
+           .when(keeps_mean),
+       ema_keys().shape(), kBits,
+       "A running mean of the weights in fp32, kept beside them, sharded as they are, saved and recovered with them."},
+      {"stochastic_rounding",
+       of_training(&Definition::precision, &runtime::PrecisionPlan::stochastic_rounding)
+           .read_by_hand()
+           .when(rounds_at_random),
+       flag(), kBits,
+       "bf16 weights without fp32 masters are rounded up or down at random, so that on average no update is lost."},
       {"fp8",
        inside(fp8_keys(), &Scenario::train, &TrainPlan::definition, &Definition::fp8).read_by_hand().when(casts_to_fp8),
        fp8_keys().shape(), kBits,

@@ -51,7 +51,7 @@ struct FormulaSizes {
         stage(plan.layout.zero.stage),
         C(double(runtime::size_of(plan.definition.precision.compute))),
         G(double(runtime::size_of(plan.definition.precision.gradients))),
-        M(kFloat * runtime::kind_of(plan.definition.optimizer).moments()),
+        M(kFloat * runtime::states_of(plan.definition.optimizer)),
         O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)),
         uneven(runtime::kind_of(plan.definition.optimizer).takes_matrices || plan.layout.zero.rule != nullptr) {
     parameters.place_by(plan.layout.zero.rule);
@@ -133,11 +133,12 @@ struct FormulaSizes {
   int N;
   double kept;
   int stage;
-  double C, G, M, O;  // bytes of an element: to compute with, of its gradient, of its moments, of these and its master
-  bool uneven;        // shards end between matrices (Muon), or where a rule has them end
-  double own = 0;     // trained elements of the largest shard
-  double here = 1;    // workers that a rank serves at most, where they train apart, and
-  double outer = 0;   // fp32 values a trained parameter that the outer step keeps
+  double C, G, M,
+      O;  // bytes of an element: to compute with, of its gradient, of what the optimizer keeps, of this and its master
+  bool uneven;       // shards end between matrices (Muon), or where a rule has them end
+  double own = 0;    // trained elements of the largest shard
+  double here = 1;   // workers that a rank serves at most, where they train apart, and
+  double outer = 0;  // fp32 values a trained parameter that the outer step keeps
 };
 
 // The modules that stage 3 gathers, as lists of parameters that do not persist; elements of those that do.

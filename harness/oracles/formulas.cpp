@@ -171,7 +171,7 @@ void gradients_and_optimizer(Budget& budget) {
   else
     budget.tag(MemoryTag::gradients, s.here * kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
   if (s.stage >= 1)
-    budget.tag(MemoryTag::optimizer, s.uneven ? s.O * s.own : s.O * s.P / s.N, 3, "OP/N");
+    budget.tag(MemoryTag::optimizer, s.uneven ? s.O * s.own : s.O * s.P / s.N, 4, "OP/N");
   else
     budget.tag(MemoryTag::optimizer, (s.here * s.O + kFloat * s.outer) * s.P, 0,
                s.outer > 0 ? "OP a worker, and outer" : "OP");
@@ -400,9 +400,8 @@ const char* what_is(MemoryTag tag) {
     case MemoryTag::gradients:
       return "reduced gradients: all with the tied head's share and the loss, or (stages 2 and 3) this rank's shard";
     case MemoryTag::optimizer:
-      return "the optimizer's moments (AdamW and Muon two, Lion one), and fp32 masters beside 16-bit parameters: of "
-             "all, or "
-             "(stages 1 to 3) of this rank's shard";
+      return "the optimizer's moments (AdamW and Muon two, Lion one, SGD one or none), the mean of weights (ema), and "
+             "fp32 masters beside 16-bit parameters: of all, or (stages 1 to 3) of this rank's shard";
     case MemoryTag::activations:
       return "what forward keeps for backward, of one micro-batch";
     case MemoryTag::partial_sums:

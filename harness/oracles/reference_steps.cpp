@@ -84,6 +84,7 @@ class StepJudge {
   Bounded bounded(const reference::Noisy& x) const { return {x.v, deviations() * std::sqrt(x.s)}; }
   double deviations() const { return reference::deviations(t_.compute); }
   void judge_factor(const Bounded& factor);
+  double rounding_of(const Bounded& weight) const;
   void judge_gradient(const Parameter& p, const Values* held, const std::vector<reference::Noisy>& expected);
   void judge_type(const Parameter& p, const Values& held, double scale);
   void judge_scale(const Parameter& p, const Values& held, const std::vector<reference::Noisy>& expected);
@@ -258,6 +259,7 @@ void StepJudge::judge_unchanged(const Parameter& p) {
 // The factor that the optimizer multiplied the gradient by, as the first moments tell of it: by least squares over all.
 void StepJudge::judge_factor(const Bounded& factor) {
   const reference::Optimizer& o = t_.optimizer;
+  if (o.sgd) return;  // it has no moments, or ones with the decay and the dampening in them
   if (!o.decoupled && o.weight_decay != 0) return;  // the decay is in the moments too
   double dots = 0, squares = 0, noise = 0;
   for (const Parameter& p : parameters_) {
@@ -277,6 +279,12 @@ void StepJudge::judge_factor(const Bounded& factor) {
   hold("clipping factor", "", -1, dots / squares, {factor.v, factor.e + noise / squares}, factor.v);
 }
 
+// What storing a weight takes from it, at most: half a unit in the last place, or at random a whole one.
+double StepJudge::rounding_of(const Bounded& weight) const {
+  if (t_.masters) return 0;
+  return (t_.rounds_at_random ? 2 : 1) * reference::unit_of(t_.compute) * (std::abs(weight.v) + weight.e);
+}
+
 // A matrix that the optimizer takes as a whole. Beside a golden the weights of large ones are not looked at: in double
 // they would take longer than the golden.
 void StepJudge::judge_muon(const Parameter& p, const Bounded& factor, double decay, double rate) {
@@ -289,8 +297,7 @@ void StepJudge::judge_muon(const Parameter& p, const Bounded& factor, double dec
       reference::muon_updated(t_.optimizer, p, t_.model.llama, before, factor, decay, rate);
   std::vector<Bounded> first, second, weights;
   for (std::size_t i = 0; i < next.size(); ++i) {
-    if (!t_.masters)
-      next[i].weight.e += reference::unit_of(t_.compute) * (std::abs(next[i].weight.v) + next[i].weight.e);
+    next[i].weight.e += rounding_of(next[i].weight);
     first.push_back(next[i].first);
   }
   hold_all("first moment", p, s_.after.first, first);
@@ -315,8 +322,9 @@ void StepJudge::judge_update(std::int64_t applied) {
   for (const Parameter& p : parameters_) {
     const Values *const g = values_of(s_.gradients, p.name), *const w = values_of(s_.before.weights, p.name),
                         *const m = values_of(s_.before.first, p.name), *const v = values_of(s_.before.second, p.name);
-    const bool no_second = t_.optimizer.lion;
-    if (p.frozen || g == nullptr || w == nullptr || m == nullptr || (v == nullptr) != no_second) continue;
+    const bool no_second = t_.optimizer.lion || t_.optimizer.sgd;
+    const bool no_first = t_.optimizer.sgd && t_.optimizer.momentum == 0;
+    if (p.frozen || g == nullptr || w == nullptr || (m == nullptr) != no_first || (v == nullptr) != no_second) continue;
     const double decay = p.matrix || t_.optimizer.decay_all ? t_.optimizer.weight_decay : 0;
     if (reference::is_muons(t_.optimizer, p)) {
       judge_muon(p, factor, decay, rate);
@@ -324,18 +332,19 @@ void StepJudge::judge_update(std::int64_t applied) {
     }
     const Values *const new_w = values_of(s_.after.weights, p.name), *const new_m = values_of(s_.after.first, p.name),
                         *const new_v = values_of(s_.after.second, p.name);
-    if (new_w == nullptr || new_m == nullptr || (new_v == nullptr) != no_second) {
+    if (new_w == nullptr || (new_m == nullptr) != no_first || (new_v == nullptr) != no_second) {
       hold("weight", p.name, -1, 0, Bounded(1.0), 1);  // not there at all, or one too many
       continue;
     }
-    const double of_first = root_mean_square(*new_m), of_second = no_second ? 0 : root_mean_square(*new_v);
+    const double of_first = no_first ? 0 : root_mean_square(*new_m),
+                 of_second = no_second ? 0 : root_mean_square(*new_v);
     for (std::size_t i = 0; i < g->size(); i += stride(p)) {
-      const reference::Element before{double((*w)[i]), double((*m)[i]), no_second ? 0 : double((*v)[i])};
+      const reference::Element before{double((*w)[i]), no_first ? 0 : double((*m)[i]), no_second ? 0 : double((*v)[i])};
       reference::BoundedElement next =
           reference::updated(t_.optimizer, before, double((*g)[i]), factor, decay, rest, bias);
-      if (!t_.masters) next.weight.e += reference::unit_of(t_.compute) * (std::abs(next.weight.v) + next.weight.e);
+      next.weight.e += rounding_of(next.weight);
       const auto element = std::int64_t(i);
-      hold("first moment", p.name, element, double((*new_m)[i]), next.first, of_first);
+      if (!no_first) hold("first moment", p.name, element, double((*new_m)[i]), next.first, of_first);
       if (!no_second) hold("second moment", p.name, element, double((*new_v)[i]), next.second, of_second);
       hold("weight", p.name, element, double((*new_w)[i]), next.weight, rest);
     }
@@ -400,7 +409,7 @@ ReferenceVerdict ReferenceJudge::judge(const RunRecord& run) const {
 void ReferenceJudge::judge_freely(const RunRecord& run, ReferenceVerdict& verdict) const {
   constexpr int kNoisy = 3;  // runs
   constexpr double kRoom = ReferenceVerdict::kRoom;
-  if (!training_.drawn || run.steps.empty()) return;
+  if (!training_.drawn || run.steps.empty() || training_.rounds_at_random) return;
   reference::FreeOptions options;
   for (const StepRecord& step : run.steps) options.skipped.push_back(step.skipped);
   const reference::FreeRun clean = reference::run_freely(training_, options);

@@ -122,9 +122,9 @@ reference::Training reference_training(const runtime::Definition& d) {
   t.held_out.samples = d.evaluation.samples;
   if (!d.data.synthetic && d.evaluation.on()) t.held_out.text = d.data.bytes.substr(trained_on);
   const runtime::OptimizerPlan& o = d.optimizer;
-  t.optimizer = {o.type != "Adam", o.lr,        o.betas[0],        o.betas[1],       o.eps,
-                 o.weight_decay,   o.decay_all, o.bias_correction, o.type == "Lion", o.type == "Muon",
-                 o.momentum,       o.adamw_rate};
+  t.optimizer = {o.type != "Adam", o.lr,         o.betas[0],        o.betas[1],       o.eps,
+                 o.weight_decay,   o.decay_all,  o.bias_correction, o.type == "Lion", o.type == "Muon",
+                 o.momentum,       o.adamw_rate, o.type == "SGD",   o.dampening,      o.nesterov};
   const runtime::SchedulerPlan& s = d.scheduler;
   t.schedule = {s.type,
                 s.warmup_min_lr,
@@ -137,6 +137,7 @@ reference::Training reference_training(const runtime::Definition& d) {
                 s.table};
   t.compute = type_of(d.precision.compute), t.gradients = type_of(d.precision.gradients);
   t.masters = d.precision.master_weights;
+  t.rounds_at_random = d.precision.stochastic_rounding;
   t.scaler = scaler_of(d.scaler);
   t.clipping = d.gradient_clipping;
   for (const runtime::Change& c : d.changes) t.changes.push_back({c.step, c.lr_scale, c.gradient_clipping});

@@ -14,6 +14,7 @@
 #include "harness/scenario/written.h"
 #include "runtime/files/bounded_json.h"
 #include "runtime/layout/parameters.h"
+#include "runtime/plan/optimizer_kinds.h"
 #include "runtime/rules/quirks.h"
 
 namespace seeksim::harness {
@@ -108,6 +109,20 @@ Json experts_fields(const runtime::ExpertsPlan& x) {
           {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
 }
 
+// Of the numbers those that its kind has. The order of fields is part of a key.
+Json optimizer_fields(const runtime::OptimizerPlan& o) {
+  const bool sgd = o.type == "SGD";
+  Json fields = {{"type", o.type}, {"lr", o.lr}};
+  if (sgd) fields.update({{"momentum", o.momentum}, {"dampening", o.dampening}, {"nesterov", o.nesterov}});
+  if (!sgd) fields.update({{"beta1", o.betas[0]}, {"beta2", o.betas[1]}});
+  if (!sgd && o.type != "Lion") fields["eps"] = o.eps;
+  fields.update({{"weight_decay", o.weight_decay}, {"decay_all", o.decay_all}});
+  if (o.type == "Muon") fields.update({{"momentum", o.momentum}, {"adamw_rate", o.adamw_rate}});
+  if (runtime::keeps_mean(o)) fields["ema_decay"] = o.ema_decay;
+  if (!o.bias_correction) fields["bias_correction"] = false;
+  return fields;
+}
+
 // What is there only where it is used: keys of other trainings stay as they are.
 void add_samples(Json& fields, const runtime::Definition& d) {
   if (const runtime::SamplerPlan& s = d.data.sampler; s.on())
@@ -149,12 +164,7 @@ Json key_fields(const runtime::Definition& d) {
   } else {
     fields["data"] = d.data.synthetic ? std::string("synthetic") : "text " + content_hash(d.data.bytes);
   }
-  fields["optimizer"] = {{"type", o.type},          {"lr", o.lr},   {"beta1", o.betas[0]},
-                         {"beta2", o.betas[1]},     {"eps", o.eps}, {"weight_decay", o.weight_decay},
-                         {"decay_all", o.decay_all}};
-  if (o.type == "Muon") fields["optimizer"].update({{"momentum", o.momentum}, {"adamw_rate", o.adamw_rate}});
-  if (o.type == "Lion") fields["optimizer"].erase("eps");  // it has none
-  if (!o.bias_correction) fields["optimizer"]["bias_correction"] = false;
+  fields["optimizer"] = optimizer_fields(o);
   fields["scheduler"] = {{"type", s.type}};
   if (s.type == "table") {
     fields["scheduler"]["table"] = s.table;
@@ -173,6 +183,7 @@ Json key_fields(const runtime::Definition& d) {
     fields["evaluation"] = {{"every_steps", d.evaluation.every_steps}, {"samples", d.evaluation.samples}};
   fields["gradient_clipping"] = d.gradient_clipping;
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
+  if (d.precision.stochastic_rounding) fields["precision"]["stochastic_rounding"] = true;
   if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
   if (d.local_sgd.on()) fields["local_sgd"] = local_sgd_fields(d.local_sgd);
   if (d.staleness.on()) fields["staleness"] = staleness_fields(d.staleness);

@@ -72,14 +72,14 @@ struct State {
 // DeepSpeed's Muon has one for a matrix, and AdamW's two for the rest.
 double moments_of(const runtime::Definition& d) {
   const runtime::OptimizerKind& kind = runtime::kind_of(d.optimizer);
-  if (!kind.takes_matrices) return kind.moments();
+  if (!kind.takes_matrices) return runtime::moments_of(d.optimizer);
   double all = 0, of_matrices = 0;
   const runtime::Parameters parameters(d.model, d.optimizer);
   for (const runtime::ParameterInfo* p : parameters.trainable()) {
     all += double(p->size);
     of_matrices += p->matrices.empty() ? 0 : double(p->size);
   }
-  return kind.moments() - of_matrices / all;
+  return runtime::moments_of(d.optimizer) - of_matrices / all;
 }
 
 LedgerLine states(const Scenario& scenario, const Part& part) {

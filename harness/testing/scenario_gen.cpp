@@ -115,12 +115,13 @@ void draw_precision(const std::string& precision, Json& deepspeed) {
 
 Json draw_deepspeed(int stage, const std::string& precision) {
   const bool decays = one_in(2);
-  const std::string type = any_of<std::string>({"AdamW", "AdamW", "AdamW", "Lion", "Muon"});
+  const std::string type = any_of<std::string>({"AdamW", "AdamW", "AdamW", "Lion", "Muon", "SGD"});
   Json deepspeed = {{"train_batch_size", between(1, 13)},
                     {"train_micro_batch_size_per_gpu", between(1, 5)},
                     {"gradient_clipping", any_of<double>({0, 0.1, 1})},
                     {"optimizer", {{"type", type}, {"params", {{"lr", 1e-2}, {"weight_decay", decays ? 0.1 : 0.0}}}}},
                     {"zero_optimization", draw_zero(stage)}};
+  if (type == "SGD") deepspeed["optimizer"]["params"]["momentum"] = any_of<double>({0, 0.9});
   draw_precision(precision, deepspeed);
   return deepspeed;
 }
@@ -319,6 +320,7 @@ Drawn draw(const Wanted& wanted) {
   s["deepspeed"] = draw_deepspeed(stage, drawn.precision);
   s["batch_arithmetic"] = "by_samples";
   if (one_in(3)) s["decay"] = "all";
+  if (!wanted.local_sgd && one_in(4)) s["ema"] = {{"decay", any_of<double>({0.5, 0.99})}};
   if (one_in(3)) s["checkpointing"] = one_in(2) ? Json{{"every", between(1, 3)}} : Json{{"layers", {0}}};
   if (one_in(4)) s["deepspeed"]["activation_checkpointing"] = {{"cpu_checkpointing", true}};
   s["steps"] = steps;

@@ -230,6 +230,10 @@ struct Elements {
     Launch launch(lane);
     each(launch, 1, x.n, ScaleStored<T>{x, factor});
   }
+  static void move_mean(Lane lane, float weight, Vec<const T> x, Vec<float> mean) {
+    Launch launch(lane);
+    each(launch, 1, mean.n, MoveMean<T>{weight, x, mean});
+  }
   // Calls loop.template operator()<Rule>() as the step asks.
   template <class Loop>
   static void by_rule(const OptimizerStep& step, Loop loop) {
@@ -239,6 +243,15 @@ struct Elements {
       return decays ? loop.template operator()<LionRule<V, true>>() : loop.template operator()<LionRule<V, false>>();
     if (step.rule == OptimizerRule::given)
       return decays ? loop.template operator()<GivenRule<V, true>>() : loop.template operator()<GivenRule<V, false>>();
+    if (step.rule == OptimizerRule::sgd)
+      return decays ? loop.template operator()<SgdRule<V, true, 0, false>>()
+                    : loop.template operator()<SgdRule<V, false, 0, false>>();
+    if (step.rule == OptimizerRule::momentum)
+      return decays ? loop.template operator()<SgdRule<V, true, 1, false>>()
+                    : loop.template operator()<SgdRule<V, false, 1, false>>();
+    if (step.rule == OptimizerRule::nesterov)
+      return decays ? loop.template operator()<SgdRule<V, true, 1, true>>()
+                    : loop.template operator()<SgdRule<V, false, 1, true>>();
     if (!decays) return loop.template operator()<AdamWRule<V, false, false>>();
     if (step.decoupled) return loop.template operator()<AdamWRule<V, true, true>>();
     loop.template operator()<AdamWRule<V, true, false>>();
@@ -264,7 +277,7 @@ struct Elements {
     DeviceElements<T> t{
         gelu_forward,      gelu_backward, swiglu_forward, swiglu_backward, rotate, add,           dropout,
         embedding_forward, select_rows,   add_ways,       narrow,          widen,  round_through, scale,
-        masters<float>,    masters<T>,    nullptr,        nullptr};
+        move_mean,         masters<float>, masters<T>,    nullptr,         nullptr};
     if constexpr (kIsHalf<T>) {
       t.optimize_rounding = rounding<float>;
       t.optimize_rounding_of_stored = rounding<T>;

@@ -75,6 +75,7 @@ constexpr StoredElements<T> kStored = {
     .mx_row = mx_row_body<T>,
     .mx_columns = mx_columns_body<T>,
     .magnitude_bits = magnitude_bits_body<T>,
+    .move_mean = move_mean_body<T>,
 };
 
 template <class T>

@@ -9,6 +9,15 @@ SEEKSIM_FN auto by_rule(const OptimizerStep& step, Loop loop) {
     return decays ? loop.template operator()<LionRule<V, true>>() : loop.template operator()<LionRule<V, false>>();
   if (step.rule == OptimizerRule::given)
     return decays ? loop.template operator()<GivenRule<V, true>>() : loop.template operator()<GivenRule<V, false>>();
+  if (step.rule == OptimizerRule::sgd)
+    return decays ? loop.template operator()<SgdRule<V, true, 0, false>>()
+                  : loop.template operator()<SgdRule<V, false, 0, false>>();
+  if (step.rule == OptimizerRule::momentum)
+    return decays ? loop.template operator()<SgdRule<V, true, 1, false>>()
+                  : loop.template operator()<SgdRule<V, false, 1, false>>();
+  if (step.rule == OptimizerRule::nesterov)
+    return decays ? loop.template operator()<SgdRule<V, true, 1, true>>()
+                  : loop.template operator()<SgdRule<V, false, 1, true>>();
   if (!decays) return loop.template operator()<AdamWRule<V, false, false>>();
   if (step.decoupled) return loop.template operator()<AdamWRule<V, true, true>>();
   return loop.template operator()<AdamWRule<V, true, false>>();
@@ -41,12 +50,21 @@ void optimize_body(const OptimizerStep& step, const float* grad, float* p, float
   optimize_copying_body<float, float>(step, grad, p, m, v, nullptr, n);
 }
 
+// Of elements i, i + 1, ... of an array, a lane each.
+SEEKSIM_FN Vu random_bits(const StochasticRounding& rounding, Index i) {
+  Vu lanes;
+  __builtin_memcpy(&lanes, kLaneNumbers, sizeof lanes);
+  const auto at = static_cast<std::uint32_t>(rounding.first + static_cast<std::uint64_t>(i));
+  return random_of_element<VectorOfCounters>(rounding, lanes + VectorOfCounters::ulit(at));
+}
+
 // Parameters stored as T, without masters. Lanes past the end hold +0 everywhere, so that nothing would move them.
 template <class Rule, class G, class T>
 Stagnation optimize_rounding_loop(const OptimizerStep& step, const G* grad, T* p, float* m, float* v, Index n) {
   using V = SimdOps;
   constexpr bool kHasM = Rule::kMoments >= 1, kHasV = Rule::kMoments == 2;
   const auto lanes_of_step = optimizer_lanes<V>(step);
+  const StochasticRounding rounding = step.rounding;
   const Vf zero = splat(0.0F);
   const Vu one = V::ulit(1), none = V::ulit(0);
   Vu changes = none, lost = none;  // up to n / kW a lane
@@ -59,11 +77,12 @@ Stagnation optimize_rounding_loop(const OptimizerStep& step, const G* grad, T* p
     const Vf after = Rule::applied(lanes_of_step, update, before);
     if constexpr (kHasM) store_lanes(m + i, lanes, mi);
     if constexpr (kHasV) store_lanes(v + i, lanes, vi);
-    store_lanes(p + i, lanes, after);
+    const Vf rounded = rounding.on ? rounded_at_random<V>(after, random_bits(rounding, i)) : rounded_to<T>(after);
+    store_lanes(p + i, lanes, rounded);
     Vu moved = V::mul(lanes_of_step.minus_lr, update) != zero ? one : none;
     if (Rule::kDecays) moved = V::mul(lanes_of_step.minus_decay, before) != zero ? one : moved;
     changes += moved;
-    lost += V::bits(rounded_to<T>(after)) == V::bits(before) ? moved : none;
+    lost += V::bits(rounded) == V::bits(before) ? moved : none;
   });
   return {sum_of_lanes(changes), sum_of_lanes(lost)};
 }
@@ -91,5 +110,13 @@ void weighted_sum_body(float a, const float* x, float b, float* y, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     const Vf sum = weighted_sum<SimdOps>(splat(a), load_lanes(x + i, lanes), splat(b), load_lanes(y + i, lanes));
     store_lanes(y + i, lanes, sum);
+  });
+}
+
+template <class T>
+void move_mean_body(float weight, const T* x, float* mean, Index n) {
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    const Vf old = load_lanes(mean + i, lanes);
+    store_lanes(mean + i, lanes, moved_mean<SimdOps>(splat(weight), load_lanes(x + i, lanes), old));
   });
 }

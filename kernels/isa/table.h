@@ -95,6 +95,7 @@ struct StoredElements {
   void (*mx_row)(Fp8 format, const T* x, float* y, Index n);
   void (*mx_columns)(Fp8 format, Mat<const T> x, Mat<float> y);
   std::uint32_t (*magnitude_bits)(const T* x, Index n);  // of the largest one; NaN above infinity
+  void (*move_mean)(float weight, const T* x, float* mean, Index n);
 };
 
 // Operations that exist for 16 bits only.

@@ -98,7 +98,14 @@ std::int64_t groups_end(const std::vector<Extent>& extents, std::int64_t size) {
   return end - end % size;
 }
 
-std::string not_whole(const ModelPlan& model, int moments, HeldByKind& held) {
+// What the manifest says that an optimizer with so many moments has not; empty: it has this kind.
+std::string not_kept(StateKind kind, int moments) {
+  if (kind == StateKind::exp_avg && moments < 1) return "no moment";
+  return kind == StateKind::exp_avg_sq && moments < 2 ? "one moment" : "";
+}
+
+std::string not_whole(const Manifest& manifest, HeldByKind& held) {
+  const ModelPlan& model = manifest.model;
   if (!is_known(model))
     return "its model is of the family '" + model.family.substr(0, 40) + "', which is not known here";
   for (const ParameterInfo& p : whole_model(model, false)) {
@@ -110,10 +117,12 @@ std::string not_whole(const ModelPlan& model, int moments, HeldByKind& held) {
       const auto found = held.find({p.name, StateKind(kind)});
       const bool of_groups = StateKind(kind) == StateKind::residual || StateKind(kind) == StateKind::late;
       // Nothing was compressed, and there are no workers.
-      if (StateKind(kind) >= StateKind::residual && found == held.end()) continue;
+      const bool has_to_be =
+          StateKind(kind) < StateKind::residual || (StateKind(kind) == StateKind::mean && manifest.mean);
+      if (!has_to_be && found == held.end()) continue;
       const std::string of = std::string(name(StateKind(kind))) + " of " + p.name;
-      if (StateKind(kind) == StateKind::exp_avg_sq && moments < 2) {
-        if (found != held.end()) return of + " are there, and the manifest says that the optimizer has one moment";
+      if (const std::string has = not_kept(StateKind(kind), manifest.moments); !has.empty()) {
+        if (found != held.end()) return of + " are there, and the manifest says that the optimizer has " + has;
         continue;
       }
       if (found == held.end()) return of + " are in no file";
@@ -141,7 +150,7 @@ Verified verify_checkpoint(Storage& storage, const std::string& folder) {
       throw std::runtime_error("the manifest is of step " + std::to_string(verified.manifest.state.step));
     HeldByKind held;
     for (const CheckpointFile& file : verified.manifest.files) take_file(storage, folder, file, held);
-    verified.problem = not_whole(verified.manifest.model, verified.manifest.moments, held);
+    verified.problem = not_whole(verified.manifest, held);
   } catch (const SeamError& error) {
     verified.problem = error.detail();
   } catch (const std::exception& error) {

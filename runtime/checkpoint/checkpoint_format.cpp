@@ -30,7 +30,8 @@ constexpr EnumNames<StateKind> kKinds({{StateKind::weights, "weights"},
                                        {StateKind::residual, "residual"},
                                        {StateKind::worker, "worker"},
                                        {StateKind::outer_momentum, "outer_momentum"},
-                                       {StateKind::late, "late"}});
+                                       {StateKind::late, "late"},
+                                       {StateKind::mean, "mean"}});
 constexpr std::string_view kFolderPrefix = "step-";
 constexpr std::size_t kFolderDigits = 10;
 
@@ -308,6 +309,7 @@ std::string to_text(const Manifest& m) {
   if (m.expert != Manifest().expert) manifest["world"]["expert"] = m.expert;
   if (m.shard_group != Manifest().shard_group) manifest["world"]["shard_group"] = m.shard_group;
   if (m.moments != Manifest().moments) manifest["moments"] = m.moments;
+  if (m.mean) manifest["mean"] = true;
   manifest["digest"] = seal_of(manifest);
   return manifest.dump(1) + '\n';
 }
@@ -338,7 +340,8 @@ Manifest read_manifest(std::string_view text) {
   if (world.has("expert")) world.read("expert", m.expert);
   if (world.has("shard_group")) world.read("shard_group", m.shard_group);
   if (fields.has("moments")) fields.read("moments", m.moments);
-  if (m.moments != 1 && m.moments != 2) fields.fail("has \"moments\" that are neither 1 nor 2");
+  if (m.moments < 0 || m.moments > 2) fields.fail("has \"moments\" that are neither 0, 1 nor 2");
+  if (fields.has("mean")) fields.read("mean", m.mean);
   if (!fields.at("files").is_array()) fields.fail("has \"files\" that are no list");
   for (const json& entry : fields.at("files")) {
     const Fields file(entry, "the manifest: a file");

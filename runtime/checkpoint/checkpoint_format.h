@@ -26,7 +26,18 @@ inline constexpr const char* kManifestBeing = "manifest.json.tmp";  // until it 
 // were so many times as large. worker: weights of the workers that train apart (local_sgd), one after another like
 // residuals, and so are exp_avg and exp_avg_sq then; what defines the parameter are the last outer step's weights.
 // late: gradients of workers that no step has applied yet (staleness), of all places of all workers likewise.
-enum class StateKind : std::uint8_t { weights, exp_avg, exp_avg_sq, residual, worker, outer_momentum, late, count_ };
+// mean: of the weights (ema_decay).
+enum class StateKind : std::uint8_t {
+  weights,
+  exp_avg,
+  exp_avg_sq,
+  residual,
+  worker,
+  outer_momentum,
+  late,
+  mean,
+  count_
+};
 std::string_view name(StateKind kind);
 
 // "<parameter>/<kind>/<first element>", of the whole parameter's elements as they are stored here.
@@ -66,7 +77,8 @@ struct Manifest {
   int tensor = 1;
   int expert = 1;       // ranks that divided the experts; told where there were several
   int shard_group = 0;  // ranks among whom ZeRO cut, as the plan had it; told where there were several groups
-  int moments = 2;      // of the optimizer: one has no exp_avg_sq
+  int moments = 2;      // of the optimizer: one has no exp_avg_sq, and none no exp_avg
+  bool mean = false;    // it keeps a mean of weights
   std::vector<CheckpointFile> files;
 };
 

@@ -260,7 +260,8 @@ void CheckpointWriter::write_manifest(const Agreement& agreement) {
   manifest.tensor = plan_.layout.parallel.tensor;
   manifest.expert = plan_.layout.parallel.expert;
   manifest.shard_group = plan_.layout.parallel.shard_group;
-  manifest.moments = kind_of(plan_.definition.optimizer).moments();
+  manifest.moments = moments_of(plan_.definition.optimizer);
+  manifest.mean = keeps_mean(plan_.definition.optimizer) && !plan_.bug.is(Bug::ema_not_saved);
   for (std::size_t i = 0; i < agreement.members.size(); ++i) {
     const CheckpointBallot& told = agreement.ballots[i].checkpoint;
     if (told.bytes > 0) manifest.files.push_back({rank_file(agreement.members[i]), told.bytes, told.digest});

@@ -67,6 +67,8 @@ void mix_curriculum(Mixer& mix, const CurriculumPlan& c) {
 void mix_schedule(Mixer& mix, const OptimizerPlan& o, const SchedulerPlan& s) {
   mix.all(o.type, o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all);
   if (kind_of(o).takes_matrices) mix.all(o.momentum, o.adamw_rate);
+  if (kind_of(o).rule == kernels::OptimizerRule::sgd) mix.all(o.momentum, o.dampening, o.nesterov);
+  if (keeps_mean(o)) mix.all("mean of weights", o.ema_decay);
   mix.all(s.type, s.warmup_min_lr, s.warmup_max_lr, s.warmup_num_steps, s.total_num_steps, s.warmup_type,
           s.warmup_min_ratio, s.cos_min_ratio);
   for (const double rate : s.table) mix(rate);
@@ -74,6 +76,7 @@ void mix_schedule(Mixer& mix, const OptimizerPlan& o, const SchedulerPlan& s) {
 
 void mix_precision(Mixer& mix, const PrecisionPlan& p, const LossScalerPlan& s) {
   mix.all(p.compute, p.gradients, p.master_weights);
+  if (p.stochastic_rounding) mix("stochastic rounding");
   mix.all(s.kind, s.loss_scale, s.initial_scale_power, s.loss_scale_window, s.hysteresis, s.consecutive_hysteresis,
           s.min_loss_scale, s.raise_error_at_min_scale, s.init_scale, s.growth_factor, s.backoff_factor,
           s.growth_interval, s.enabled);

@@ -160,8 +160,9 @@ struct ReplicaRecord {
   int ways = 1;
   std::vector<std::pair<const char*, std::uint64_t>> on_all_ways;
   // Digests of the own shard, and of copies of other ranks' shards.
-  static constexpr std::array<const char*, 3> kOfShard = {"parameters", "first moments", "second moments"};
-  using OfShard = std::array<std::uint64_t, 3>;
+  static constexpr std::array<const char*, 4> kOfShard = {"parameters", "first moments", "second moments",
+                                                          "the mean of weights"};
+  using OfShard = std::array<std::uint64_t, 4>;
   std::optional<OfShard> own;
   int shard = -1;                               // its number, where other shard groups hold it too
   std::vector<std::pair<int, OfShard>> copies;  // by the owner's launch rank

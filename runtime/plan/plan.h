@@ -97,9 +97,9 @@ struct FactorPlan {
 };
 
 struct OptimizerPlan {
-  std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2), Lion, Muon: optimizer_kinds.h
+  std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2), Lion, Muon, SGD: optimizer_kinds.h
   double lr = 1e-3;
-  double momentum = 0.95;  // of Muon's matrices
+  double momentum = 0.95;  // of Muon's matrices; of SGD, which keeps nothing where it is 0
   double adamw_rate = 1;   // the rate of what Muon leaves to AdamW, over that of its matrices
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
@@ -110,6 +110,7 @@ struct OptimizerPlan {
   bool nesterov = false;        // SGD
   int state_bits = 32;          // of the moments that are kept: 32 or 8
   double ema_decay = 0;         // of the mean of weights that is kept beside them; 0: none
+  bool saves_mean = false;      // the run hands out that mean in place of its last weights
   FactorPlan factor;            // Adafactor
 };
 

@@ -411,6 +411,19 @@ SEEKSIM_BUG(quantised_bf16_as_fp16,
             "what quantises weights takes bf16 bits for fp16 ones (zero_quantized_weights, bf16)", "golden")
 SEEKSIM_BUG(quantised_last_scale_lost, "rank 1 loses the scale of the last block of each gather (zero_quantized_weights)",
             "golden")
+SEEKSIM_BUG(ema_before_update, "the mean of weights takes in what the step is about to change (ema)", "golden")
+SEEKSIM_BUG(ema_of_rounded_weights,
+            "the mean of weights is of the 16-bit weights to compute with, not of their masters (ema, bf16 or fp16)", "golden")
+SEEKSIM_BUG(ema_at_skipped_steps, "the mean of weights moves in steps that are skipped (ema, fp16)", "golden")
+SEEKSIM_BUG(ema_each_micro_batch, "the mean of weights moves once for each micro-batch of a step (ema, accumulation)",
+            "golden")
+SEEKSIM_BUG(ema_not_saved,
+            "checkpoints lack the mean of weights, so that it begins anew with the first ones (ema, a restart)", "golden")
+SEEKSIM_BUG(rounding_by_place,
+            "random bits of stochastic rounding are counted from where a rank's part of a tensor begins "
+            "(stochastic_rounding, ZeRO 1 to 3)",
+            "golden")
+SEEKSIM_BUG(rounding_same_each_step, "stochastic rounding draws the same bits in every step (stochastic_rounding)", "golden")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")

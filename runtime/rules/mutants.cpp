@@ -135,7 +135,9 @@ kernels::OptimizerStep optimizer_constants(Mutant mutant, kernels::OptimizerStep
 bool replaces_update(Mutant mutant, kernels::OptimizerRule rule) {
   if (rule == kernels::OptimizerRule::lion)
     return mutant == Mutant::lion_signs_new_moment || mutant == Mutant::lion_moves_by_value;
-  if (rule == kernels::OptimizerRule::given) return false;
+  if (rule == kernels::OptimizerRule::momentum || rule == kernels::OptimizerRule::nesterov)
+    return mutant == Mutant::sgd_rate_in_momentum || mutant == Mutant::sgd_decay_outside_momentum;
+  if (kernels::moments_of(rule) == 0) return false;
   return mutant == Mutant::epsilon_inside_root || mutant == Mutant::epsilon_before_correction ||
          mutant == Mutant::decay_after_update || mutant == Mutant::update_by_old_moment;
 }
@@ -184,12 +186,31 @@ void mutated_lion(Mutant mutant, kernels::Lane lane, const kernels::OptimizerSte
   });
 }
 
+void mutated_sgd(Mutant mutant, kernels::Lane lane, const kernels::OptimizerStep& step,
+                 kernels::Vec<const float> gradient, kernels::Vec<float> weights, kernels::Vec<float> first) {
+  const kernels::OnHost<float> g(lane, gradient);
+  const bool by_rate = mutant == Mutant::sgd_rate_in_momentum;
+  const auto one = [&](kernels::Index i, float& p, float& m) {
+    const float held = g[i] * step.grad_factor, decay = step.weight_decay * p;
+    const float added = by_rate ? step.lr * (held + decay) : held;
+    m = step.beta1 * m + step.one_minus_beta1 * added;
+    const float ahead = step.rule == kernels::OptimizerRule::nesterov ? step.beta1 * m + added : m;
+    p = by_rate ? p - ahead : p - step.lr * (ahead + decay);
+  };
+  kernels::change_on_host(lane, weights, [&](kernels::Vec<float> p) {
+    kernels::change_on_host(lane, first, [&](kernels::Vec<float> m) {
+      for (kernels::Index i = 0; i < p.n; ++i) one(i, p[i], m[i]);
+    });
+  });
+}
+
 }  // namespace
 
 void mutated_update(Mutant mutant, kernels::Lane lane, const kernels::OptimizerStep& step,
                     kernels::Vec<const float> gradient, kernels::Vec<float> weights, kernels::Vec<float> first,
                     kernels::Vec<float> second) {
   if (step.rule == kernels::OptimizerRule::lion) return mutated_lion(mutant, lane, step, gradient, weights, first);
+  if (kernels::moments_of(step.rule) == 1) return mutated_sgd(mutant, lane, step, gradient, weights, first);
   mutated_adamw(mutant, lane, step, gradient, weights, first, second);
 }
 

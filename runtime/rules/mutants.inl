@@ -9,7 +9,7 @@ SEEKSIM_MUTANT(schedule_counts_skipped, "definition", "fp16", "the schedule goes
 SEEKSIM_MUTANT(schedule_ends_one_step_early, "definition", "gpt2", "the decay is over a step too soon", "contract")
 SEEKSIM_MUTANT(warmup_linear_for_log, "definition", "gpt2", "the rate grows linearly where it should by its logarithm",
                "contract")
-// ---- AdamW and Lion
+// ---- AdamW, Lion and SGD
 SEEKSIM_MUTANT(bias_correction_missing, "optimizer", "gpt2", "moments are used as they are", "contract")
 SEEKSIM_MUTANT(bias_correction_one_step_ahead, "optimizer", "gpt2", "moments are corrected for t + 1 steps", "contract")
 SEEKSIM_MUTANT(second_bias_without_root, "optimizer", "gpt2",
@@ -32,6 +32,12 @@ SEEKSIM_MUTANT(second_moment_forgets, "optimizer", "gpt2", "v is the last gradie
 SEEKSIM_MUTANT(lion_signs_new_moment, "optimizer", "lion", "Lion's sign is taken after its moment was renewed",
                "contract")
 SEEKSIM_MUTANT(lion_moves_by_value, "optimizer", "lion", "Lion's sign is left out", "contract")
+SEEKSIM_MUTANT(sgd_dampens_first_step, "optimizer", "sgd", "SGD dampens the first gradient, which is to be the momentum",
+               "contract")
+SEEKSIM_MUTANT(sgd_rate_in_momentum, "optimizer", "sgd",
+               "SGD's momentum adds up steps, each by the rate of its time, in place of gradients", "contract")
+SEEKSIM_MUTANT(sgd_decay_outside_momentum, "optimizer", "sgd",
+               "SGD's decay acts on the weight alone, and not through the momentum", "contract")
 SEEKSIM_MUTANT(muon_without_look_ahead, "optimizer", "muon",
                "Muon orthogonalises its momentum, without Nesterov's look ahead", "contract")
 SEEKSIM_MUTANT(muon_moves_by_momentum, "optimizer", "muon", "Muon's Newton-Schulz iteration is left out", "contract")

@@ -20,25 +20,30 @@ StateDigest FinalState::gather() {
   const Optimizer& optimizer = tensors_.optimizer();
   const AnyVec weights = keeper != nullptr ? keeper->own().weights() : tensors_.flat_weights();
   const AnyVec frozen = keeper != nullptr ? keeper->own().frozen : tensors_.flat_parameters();
-  std::vector<std::uint64_t> first, second;
-  const auto keep = [](std::vector<std::uint64_t>& digests) {
-    return [&digests](const ParameterInfo&, AnyVec values) { digests.push_back(digest_of(values)); };
-  };
-  whole_.for_each(optimizer.first_moments(), nullptr, "first moments", keep(first));
-  if (optimizer.has_second()) whole_.for_each(optimizer.second_moments(), nullptr, "second moments", keep(second));
   const bool hands_out = bench_.has_values() && world_.is_lowest_rank();
+  const bool hands_out_mean = hands_out && bench_.definition().optimizer.saves_mean;
   if (hands_out) final_weights_.resize(std::size_t(tensors_.whole().size()));
-  std::size_t moments = 0;
+  const std::vector<AnyVec> states = optimizer.states();
+  std::vector<std::vector<std::uint64_t>> digests(states.size());  // of what the optimizer keeps, tensor by tensor
+  for (std::size_t kind = 0; kind < states.size(); ++kind) {
+    const bool is_mean = optimizer.has_mean() && kind + 1 == states.size();
+    const char* const name = is_mean ? "mean of weights" : kind == 0 ? "first moments" : "second moments";
+    whole_.for_each(states[kind], nullptr, name, [&](const ParameterInfo& p, AnyVec values) {
+      digests[kind].push_back(digest_of(values));
+      if (is_mean && hands_out_mean) widen_to(values, final_weights_.data() + p.offset);
+    });
+  }
+  std::size_t trained = 0;
   whole_.for_each(weights, &frozen, "parameters", [&](const ParameterInfo& p, AnyVec values) {
     if (!bench_.has_values()) return;
-    if (hands_out) widen_to(values, final_weights_.data() + p.offset);
+    if (hands_out && (p.frozen || !hands_out_mean)) widen_to(values, final_weights_.data() + p.offset);
     const std::uint64_t digest = digest_of(values);
     state.by_tensor.emplace_back(p.name, digest);
     state.params = kernels::combine(state.params, digest);
     if (p.frozen) return;
-    state.optimizer = kernels::combine(state.optimizer, first[moments]);
-    if (optimizer.has_second()) state.optimizer = kernels::combine(state.optimizer, second[moments]);
-    ++moments;
+    for (const std::vector<std::uint64_t>& of_kind : digests)
+      state.optimizer = kernels::combine(state.optimizer, of_kind[trained]);
+    ++trained;
   });
   return state;
 }
@@ -70,7 +75,7 @@ void FinalState::add_flat_state(StateDigest& state) const {
     state.by_tensor.emplace_back(p.name, of_weights);
     state.params = kernels::combine(state.params, of_weights);
     if (p.frozen || tensors_.outer() != nullptr) continue;
-    for (const AnyVec& moments : optimizer.moments())
+    for (const AnyVec& moments : optimizer.states())
       state.optimizer = kernels::combine(state.optimizer, digest(moments.part(p.offset, p.size)));
   }
   if (tensors_.outer() == nullptr) return;
@@ -84,7 +89,7 @@ void FinalState::tell(Vote about, Ballot& own) {
   if (tensors_.outer() == nullptr || about != Vote::end) return;
   const Index n = tensors_.parameters().trainable_size();
   tensors_.for_each_worker([&](Index) {
-    std::vector<AnyVec> held = tensors_.optimizer().moments();
+    std::vector<AnyVec> held = tensors_.optimizer().states();
     held.push_back(tensors_.flat_weights().part(0, n));
     std::uint64_t all = 0;
     for (const AnyVec& values : held) all = kernels::combine(all, digest_of(bench_.host_reads(SEEKSIM_SITE, values)));
@@ -104,8 +109,12 @@ std::vector<NamedTensor> FinalState::weights() const {
   if (concluded_ && tensors_.outer() == nullptr) return to_hugging_face(tensors_.whole(), model, final_weights_);
   const Parameters& parameters = tensors_.parameters();
   std::vector<float> values(std::size_t(parameters.size()));
-  for (const ParameterInfo& p : parameters.all())
-    widen_to(bench_.host_reads(SEEKSIM_SITE, tensors_.defining(p)), values.data() + p.offset);
+  const bool mean = bench_.definition().optimizer.saves_mean;
+  for (const ParameterInfo& p : parameters.all()) {
+    const AnyVec held =
+        mean && !p.frozen ? AnyVec(tensors_.optimizer().mean().part(p.offset, p.size)) : tensors_.defining(p);
+    widen_to(bench_.host_reads(SEEKSIM_SITE, held), values.data() + p.offset);
+  }
   return to_hugging_face(parameters, model, values);
 }
 

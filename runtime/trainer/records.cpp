@@ -3,6 +3,7 @@
 #include "kernels/pointwise.h"
 #include "runtime/launch/poison.h"
 #include "runtime/model/weights.h"
+#include "runtime/plan/optimizer_kinds.h"
 #include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
@@ -20,7 +21,7 @@ void Records::shards() {
   record.group = world_.groups().group_of(world_.place().data);
   record.own = own.shard;
   record.elements = {own.parameters.n, own.gradients.n};
-  for (const AnyVec& moments : own.optimizer->moments()) record.elements.push_back(moments.n);
+  for (const AnyVec& moments : own.optimizer->states()) record.elements.push_back(moments.n);
   for (const OwnedRange& range : partition.owned(record.position, 0, tensors_.parameters().gradient_size())) {
     record.gradients.push_back({range.offset, range.size});
   }
@@ -94,7 +95,7 @@ std::vector<AnyVec> Records::held() const {
   const auto hold_flat = [this](std::vector<AnyVec>& all) {
     all.push_back(tensors_.flat_parameters());
     if (tensors_.has_masters()) all.push_back(tensors_.flat_weights());
-    for (const AnyVec& moments : tensors_.optimizer().moments()) all.push_back(moments);
+    for (const AnyVec& moments : tensors_.optimizer().states()) all.push_back(moments);
   };
   const ShardKeeper* const keeper = tensors_.keeper();
   if (const OuterStep* outer = tensors_.outer()) {
@@ -109,7 +110,7 @@ std::vector<AnyVec> Records::held() const {
   if (const GatheredWeights* gathered = tensors_.gathered()) places = gathered->held();
   if (keeper != nullptr) places.push_back(keeper->own().weights());
   if (keeper != nullptr && keeper->own().frozen.n > 0) places.push_back(keeper->own().frozen);
-  for (const AnyVec& moments : tensors_.optimizer().moments()) places.push_back(moments);
+  for (const AnyVec& moments : tensors_.optimizer().states()) places.push_back(moments);
   return places;
 }
 
@@ -171,7 +172,7 @@ void Records::digests() {
   const ShardState& own = keeper->own();
   if (const SwappedState* files = own.files.get()) {
     op.tensor = "weights in files";
-    recorder.mix(op, files->digest(SwappedState::Kind::weights));
+    recorder.mix(op, files->digest(0));
   } else {
     mix(own.shard, own.weights());
   }
@@ -295,13 +296,15 @@ void Records::list_shards(ReplicaRecord& record) const {
 }
 
 ReplicaRecord::OfShard Records::digests_of(const ShardState& state) const {
-  using Kind = SwappedState::Kind;
-  if (const SwappedState* files = state.files.get())
-    return {files->digest(Kind::weights), files->digest(Kind::first), files->digest(Kind::second)};
-  const auto digest = [this](AnyVec values) { return digest_of(bench_.host_reads(SEEKSIM_SITE, values)); };
-  const Optimizer& optimizer = *state.optimizer;
-  return {digest(state.weights()), digest(optimizer.first_moments()),
-          optimizer.has_second() ? digest(optimizer.second_moments()) : 0};
+  const OptimizerPlan& plan = bench_.definition().optimizer;
+  const std::size_t moments = std::size_t(moments_of(plan)), kept = std::size_t(states_of(plan));
+  const std::vector<AnyVec> states = state.files ? std::vector<AnyVec>() : state.optimizer->states();
+  // Of what is kept beside the weights, in its order.
+  const auto digest = [&](std::size_t kind) {
+    if (state.files) return state.files->digest(kind);
+    return digest_of(bench_.host_reads(SEEKSIM_SITE, kind == 0 ? state.weights() : states[kind - 1]));
+  };
+  return {digest(0), moments >= 1 ? digest(1) : 0, moments == 2 ? digest(2) : 0, kept > moments ? digest(kept) : 0};
 }
 
 }  // namespace seeksim::runtime

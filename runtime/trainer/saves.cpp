@@ -7,7 +7,6 @@
 
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/plan/changes.h"
-#include "runtime/plan/optimizer_kinds.h"
 #include "runtime/rules/bugs.h"
 #include "runtime/seams/edges.h"
 
@@ -31,29 +30,37 @@ bool Saves::is_written_elsewhere(const ParameterInfo& p) const {
 
 namespace {
 
-// The kinds of values of a shard, by StateKind, of which an optimizer with one moment has no third; residuals are
-// apart, since they are of groups.
-using ByKind = std::array<AnyVec, 3>;
+// The kinds of values of a shard: weights, and what the optimizer keeps. Residuals are apart, since they are of groups.
+using ByKind = std::vector<std::pair<StateKind, AnyVec>>;
 
-ByKind kinds_of(const ShardState& state) {
-  return {state.weights(), state.optimizer->first_moments(), state.optimizer->second_moments()};
+ByKind kinds_of(AnyVec weights, const Optimizer& optimizer, const PlantedBug& bug) {
+  ByKind kinds = {{StateKind::weights, weights}};
+  if (optimizer.first_moments().n > 0) kinds.emplace_back(StateKind::exp_avg, optimizer.first_moments());
+  if (optimizer.second_moments().n > 0) kinds.emplace_back(StateKind::exp_avg_sq, optimizer.second_moments());
+  if (optimizer.mean().n > 0 && !bug.is(Bug::ema_not_saved)) kinds.emplace_back(StateKind::mean, optimizer.mean());
+  return kinds;
 }
 
-ByKind kinds_of(const Tensors& flat) {
-  return {flat.flat_weights(), flat.optimizer().first_moments(), flat.optimizer().second_moments()};
+ByKind kinds_of(const ShardState& state, const PlantedBug& bug) {
+  return kinds_of(state.weights(), *state.optimizer, bug);
 }
+
+ByKind kinds_of(const Tensors& flat, const PlantedBug& bug) {
+  return kinds_of(flat.flat_weights(), flat.optimizer(), bug);
+}
+
+ByKind of_frozen(AnyVec weights) { return {{StateKind::weights, weights}}; }
 
 // Calls each(parameter, name, values) for the kinds of every piece; begin: where in the flat space the values begin.
 template <class Each>
-void for_each_kind(const std::vector<ParameterPiece>& pieces, Index begin, const ByKind& kinds, int count, Each each) {
+void for_each_kind(const std::vector<ParameterPiece>& pieces, Index begin, const ByKind& kinds, Each each) {
   for (const ParameterPiece& piece : pieces) {
-    for (int kind = 0; kind < count; ++kind) {
-      const PieceName name{piece.parameter->name, StateKind(kind), piece.parameter->first + piece.first};
-      each(*piece.parameter, name, kinds[std::size_t(kind)].part(piece.offset() - begin, piece.size));
+    for (const auto& [kind, values] : kinds) {
+      const PieceName name{piece.parameter->name, kind, piece.parameter->first + piece.first};
+      each(*piece.parameter, name, values.part(piece.offset() - begin, piece.size));
     }
   }
 }
-constexpr int kOfFrozen = 1;
 
 // Calls each(name, values) for the parts of the residuals that are here: a parameter's stand in the file as one after
 // another of each group, so that any number of ranks can read them.
@@ -102,7 +109,7 @@ void for_each_of_workers(const Tensors& tensors, Each of_worker) {
   constexpr std::array kKinds = {StateKind::worker, StateKind::exp_avg, StateKind::exp_avg_sq};
   tensors.for_each_worker([&](Index worker) {
     std::vector<AnyVec> held = {tensors.flat_weights()};
-    for (const AnyVec& moments : tensors.optimizer().moments()) held.push_back(moments);
+    for (const AnyVec& moments : tensors.optimizer().states()) held.push_back(moments);
     for (const ParameterInfo* p : tensors.parameters().trainable()) {
       for (std::size_t kind = 0; kind < held.size(); ++kind)
         of_worker(PieceName{p->name, kKinds[kind], (tensors.workers().begin + worker) * p->size},
@@ -127,7 +134,7 @@ void for_each_outer(const std::vector<ParameterPiece>& pieces, const OuterStep& 
 
 std::vector<SavedPiece> Saves::pieces_to_save() const {
   std::vector<SavedPiece> saved;
-  const int of_trained = 1 + kind_of(bench_.definition().optimizer).moments();
+  const PlantedBug& bug = bench_.plan.bug;
   const auto save = [&](const ParameterInfo& p, const PieceName& name, AnyVec values) {
     if (!is_written_elsewhere(p)) saved.push_back({name, values});
   };
@@ -146,8 +153,8 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
       const Index begin = group * shard.size / groups, end = (group + 1) * shard.size / groups;
       return partition.pieces({shard.offset + begin, end - begin});
     };
-    for_each_kind(here(own.shard), own.shard.offset, kinds_of(own), of_trained, save);
-    for_each_kind(here(own.frozen_shard), own.frozen_shard.offset, {own.frozen, {}, {}}, kOfFrozen, save);
+    for_each_kind(here(own.shard), own.shard.offset, kinds_of(own, bug), save);
+    for_each_kind(here(own.frozen_shard), own.frozen_shard.offset, of_frozen(own.frozen), save);
     return saved;
   }
   const int me = world_.comm().position();
@@ -157,16 +164,16 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
     for_each_outer(partition.pieces(partition.shard(me)), *outer, saves_momentum(bench_.plan), add);
     for_each_of_workers(tensors_, add);
   } else {
-    for_each_kind(partition.pieces(partition.shard(me)), 0, kinds_of(tensors_), of_trained, save);
+    for_each_kind(partition.pieces(partition.shard(me)), 0, kinds_of(tensors_, bug), save);
   }
-  for_each_kind(partition.pieces(partition.frozen(me)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, save);
+  for_each_kind(partition.pieces(partition.frozen(me)), 0, of_frozen(tensors_.flat_parameters()), save);
   return saved;
 }
 
 // All that defines this rank's state, copies of others' shards included.
 std::vector<PlaceToFill> Saves::places_to_fill() {
   std::vector<PlaceToFill> places;
-  const int of_trained = 1 + kind_of(bench_.definition().optimizer).moments();
+  const PlantedBug& bug = bench_.plan.bug;
   const auto fill = [&](const ParameterInfo&, const PieceName& name, AnyVec values) {
     places.push_back({name, values});
   };
@@ -181,22 +188,21 @@ std::vector<PlaceToFill> Saves::places_to_fill() {
   if (ShardKeeper* keeper = tensors_.keeper()) {
     const Partition& partition = keeper->partition();
     keeper->for_each_state([&](ShardState& state) {
-      for_each_kind(partition.pieces(state.shard), state.shard.offset, kinds_of(state), of_trained, fill);
+      for_each_kind(partition.pieces(state.shard), state.shard.offset, kinds_of(state, bug), fill);
       if (flat) return;
       const ShardInfo& frozen = state.frozen_shard;
-      for_each_kind(partition.pieces(frozen), frozen.offset, {state.frozen, {}, {}}, kOfFrozen, fill);
+      for_each_kind(partition.pieces(frozen), frozen.offset, of_frozen(state.frozen), fill);
     });
   } else if (const OuterStep* outer = tensors_.outer()) {
     const auto add = [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); };
     for_each_outer(whole.pieces(whole.shard(0)), *outer, saves_momentum(bench_.plan), add);
     for_each_of_workers(tensors_, add);
   } else {
-    for_each_kind(whole.pieces(whole.shard(0)), 0, kinds_of(tensors_), of_trained, fill);
+    for_each_kind(whole.pieces(whole.shard(0)), 0, kinds_of(tensors_, bug), fill);
   }
   if (!flat) return places;
-  tensors_.for_each_worker([&](Index) {
-    for_each_kind(whole.pieces(whole.frozen(0)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, fill);
-  });
+  tensors_.for_each_worker(
+      [&](Index) { for_each_kind(whole.pieces(whole.frozen(0)), 0, of_frozen(tensors_.flat_parameters()), fill); });
   return places;
 }
 

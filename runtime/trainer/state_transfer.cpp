@@ -135,7 +135,7 @@ void StateTransfer::bring_replicated() {
   const std::vector<int>& members = world_.comm().members();
   const int source = *std::find_if_not(members.begin(), members.end(), joins);
   std::vector<AnyVec> state = {tensors_.flat_parameters()};
-  for (const AnyVec& moments : tensors_.optimizer().moments()) state.push_back(moments);
+  for (const AnyVec& moments : tensors_.optimizer().states()) state.push_back(moments);
   if (tensors_.has_masters()) state.push_back(tensors_.flat_weights());
   bench_.planted->bringing(state);
   std::vector<Piece> pieces;

@@ -10,6 +10,7 @@
 #include "runtime/model/weights.h"
 #include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
+#include "runtime/seams/edges.h"
 
 namespace seeksim::runtime {
 
@@ -105,7 +106,7 @@ void Tensors::allocate_state() {
     here().optimizer.emplace(bench_.rank.device, bench_.definition().optimizer, whole.pieces(whole.shard(0)), 0,
                              MemoryTag::optimizer, Space::device,
                              is_16_bit(precision.compute) && !precision.master_weights);
-    here().optimizer->plant(bench_.plan.bug.mutant);
+    prepare(*here().optimizer, bench_.plan, int(bench_.rank.control.members().size()));
   });
   if (bench_.definition().local_sgd.on()) outer_.emplace(bench_.rank, bench_.plan, parameters_.trainable_size());
 }
@@ -201,7 +202,8 @@ void Tensors::draw_piece(const ParameterPiece& piece, VecView<T> out) {
 
 void Tensors::reset_optimizer() {
   for_each_worker([this](Index) {
-    if (has_flat_optimizer()) here().optimizer->reset(bench_.compute);
+    if (has_flat_optimizer())
+      here().optimizer->reset(bench_.compute, flat_weights().part(0, parameters_.trainable_size()));
   });
 }
 
@@ -235,7 +237,18 @@ void Tensors::update(float grad_factor, double lr) {
   const AnyVec weights = flat_weights().part(0, n), parameters = flat_parameters().part(0, n);
   const bool has_masters = weights.type == ElementType::f32;
   const VecView<float> masters = has_masters ? weights.as<float>() : VecView<float>{};
-  here().optimizer->step(bench_.compute, {masters, parameters, flat_gradients(), {}, {}}, grad_factor, lr);
+  here().optimizer->step(bench_.compute, {masters, parameters, flat_gradients()}, grad_factor, lr);
+}
+
+void Tensors::move_mean_anyway() {
+  Launcher& launch = bench_.at_home();
+  if (keeper_) {
+    keeper_->load();
+    keeper_->for_each_state([&](ShardState& state) { state.optimizer->move_mean_anyway(launch, state.weights()); });
+  } else {
+    here().optimizer->move_mean_anyway(launch, flat_weights().part(0, parameters_.trainable_size()));
+  }
+  bench_.finish_all(launch.last(), Edge::update_applied);
 }
 
 void Tensors::renew_parameters() {
@@ -255,7 +268,7 @@ void Tensors::take_outer_weights() {
     if (bug.is(Bug::worker_goes_its_way, bench_.rank.id) && worker == 0) return;
     copy_values(bench_.compute, "parameters", SEEKSIM_SITE, AnyVec(outer_->weights()), flat_weights().part(0, n));
     if (!bug.is(Bug::inner_moments_reset)) return;
-    for (const AnyVec& moments : here().optimizer->moments())
+    for (const AnyVec& moments : here().optimizer->states())
       clear_values(bench_.compute, "moments", SEEKSIM_SITE, moments);
   });
   if (!bug.is(Bug::workers_keep_16_bit_weights)) renew_parameters();

@@ -71,6 +71,8 @@ class Tensors {
 
   // One step of the optimizer. Throws DiskLost where this rank's files are gone and its peers' copies have taken it.
   void update(float grad_factor, double lr);
+  // A planted bug: the mean of weights moves though the step is skipped. Waits.
+  void move_mean_anyway();
   // From masters that came from elsewhere, the parameters to compute with.
   void renew_parameters();
   std::int64_t optimizer_steps() const;

@@ -136,6 +136,7 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   bench_.progress.account(committed, !applied, result.nonfinite,
                           scales_down && bench_.plan.bug.mutant != Mutant::scaler_never_backs_off);
   if (!amaxes.empty()) bench_.progress.move_scales(amaxes);
+  if (!applied && bench_.plan.bug.is(Bug::ema_at_skipped_steps)) tensors_.move_mean_anyway();
   if (!applied && bench_.plan.bug.mutant == Mutant::adam_counts_skipped)
     tensors_.continue_at(tensors_.optimizer_steps() + 1);
   transfer_.step_committed();

@@ -3,11 +3,13 @@
 #include "runtime/zero/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <type_traits>
 
 #include "kernels/check.h"
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
+#include "runtime/rules/bugs.h"
 #include "runtime/rules/host_math.h"
 #include "runtime/rules/mutants.h"
 
@@ -35,6 +37,17 @@ std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces
   return cut;
 }
 
+// mean = mean + weight * (weights - mean).
+void launch_mean(Launcher& launch, const char* name, float weight, AnyVec weights, VecView<float> mean) {
+  with_float_type(weights.type, [&](auto like) {
+    using T = decltype(like);
+    launch(
+        name, SEEKSIM_SITE, memory_cost(3 * mean.n, 2.0 / 3),
+        [weight](Lane lane, Vec<const T> x, Vec<float> y) { kernels::move_mean<T>(lane, weight, x, y); },
+        weights.as<const T>(), mean);
+  });
+}
+
 }  // namespace
 
 Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
@@ -42,6 +55,7 @@ Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<Para
     : device_(device),
       plan_(plan),
       kind_(kind_of(plan)),
+      moments_(moments_of(plan)),
       pieces_(cut_pieces(pieces, sub_group)),
       tag_(tag),
       space_(space) {
@@ -54,30 +68,43 @@ Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<Para
 
 void Optimizer::make_moments() {
   const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(size_, 1)) * sizeof(float);
-  m_ = device_.allocate_in(space_, bytes, tag_, kind_.names[0]);
-  if (has_second()) v_ = device_.allocate_in(space_, bytes, tag_, kind_.names[1]);
+  const std::array<BufferPtr*, 2> places = {&m_, &v_};
+  for (int i = 0; i < moments_; ++i)
+    *places[std::size_t(i)] = device_.allocate_in(space_, bytes, tag_, kind_.names[std::size_t(i)]);
+  if (has_mean()) mean_ = device_.allocate_in(space_, bytes, tag_, state_names(plan_).back());
 }
 
-std::vector<AnyVec> Optimizer::moments() const {
-  std::vector<AnyVec> all = {first_moments()};
-  if (has_second()) all.emplace_back(second_moments());
+std::vector<AnyVec> Optimizer::states() const {
+  std::vector<AnyVec> all;
+  if (moments_ >= 1) all.emplace_back(first_moments());
+  if (moments_ == 2) all.emplace_back(second_moments());
+  if (has_mean()) all.emplace_back(mean());
   return all;
+}
+
+void Optimizer::place(std::span<const AnyVec> states, OptimizerSpaces& spaces) const {
+  std::size_t at = 0;
+  if (moments_ >= 1) spaces.first = states[at++].as<float>();
+  if (moments_ == 2) spaces.second = states[at++].as<float>();
+  if (has_mean()) spaces.mean = states[at].as<float>();
 }
 
 void Optimizer::drop_moments() {
   m_.reset();
   v_.reset();
+  mean_.reset();
 }
 
-void Optimizer::reset(Launcher& launch) {
+void Optimizer::reset(Launcher& launch, AnyVec weights) {
   steps_ = 0;
   beta1_power_ = beta2_power_ = 1;
-  for (Buffer* moments : {m_.get(), v_.get()}) {
-    if (moments == nullptr) continue;
+  for (Buffer* state : {m_.get(), v_.get(), mean_.get()}) {
+    if (state == nullptr) continue;
     launch(
-        moments->name, SEEKSIM_SITE, memory_cost(size_, 0),
-        [](Lane lane, Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*moments));
+        state->name, SEEKSIM_SITE, memory_cost(size_, 0),
+        [](Lane lane, Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*state));
   }
+  if (has_mean()) launch_mean(launch, mean_->name, 1.0F, weights, mean());
 }
 
 void Optimizer::continue_at(std::int64_t steps) {
@@ -96,7 +123,7 @@ kernels::OptimizerStep Optimizer::next_constants(float grad_factor, double lr) {
   beta1_power_ *= plan_.betas[0];
   beta2_power_ *= plan_.betas[1];
   kernels::OptimizerStep constants;
-  constants.rule = kind_.rule;
+  constants.rule = rule_of(plan_);
   constants.lr = static_cast<float>(lr);
   constants.beta1 = static_cast<float>(plan_.betas[0]);
   constants.beta2 = static_cast<float>(plan_.betas[1]);
@@ -109,9 +136,17 @@ kernels::OptimizerStep Optimizer::next_constants(float grad_factor, double lr) {
   }
   constants.grad_factor = grad_factor;
   constants.decoupled = kind_.decoupled;
+  if (kind_.rule == kernels::OptimizerRule::sgd) set_momentum(constants);
   if (orthogonal_) orthogonal_->begin_step(plan_.momentum, grad_factor, constants.lr);
   if (kind_.takes_matrices) constants.lr = static_cast<float>(lr * plan_.adamw_rate);
   return constants;
+}
+
+// torch's buffer is the first gradient itself, which no dampening makes less.
+void Optimizer::set_momentum(kernels::OptimizerStep& constants) const {
+  const bool first = steps_ == 1 && mutant_ != Mutant::sgd_dampens_first_step;
+  constants.beta1 = static_cast<float>(plan_.momentum);
+  constants.one_minus_beta1 = first ? 1.0F : static_cast<float>(1.0 - plan_.dampening);
 }
 
 void Optimizer::count_anew(Launcher& launch) {
@@ -184,15 +219,13 @@ kernels::OptimizerStep Optimizer::begin_step(Launcher& launch, bool has_masters,
 void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr,
                      const Updated& updated) {
   OptimizerSpaces all = spaces;
-  all.first = first_moments();
-  all.second = second_moments();
+  place(states(), all);
   const bool has_masters = spaces.masters.buffer != nullptr;
   update(launch, begin_step(launch, has_masters, grad_factor, lr), 0, all, updated);
 }
 
 void Optimizer::update(Launcher& launch, const kernels::OptimizerStep& constants, Index at,
                        const OptimizerSpaces& spaces, const Updated& updated) {
-  const bool has_masters = spaces.masters.buffer != nullptr;
   Index begin = 0;
   for (const ParameterPiece& p : pieces_) {
     const Index lo = std::max(begin, at), n = std::min(begin + p.size, at + spaces.compute.n) - lo;
@@ -202,20 +235,47 @@ void Optimizer::update(Launcher& launch, const kernels::OptimizerStep& constants
                   p.parameter->name, static_cast<long long>(n), static_cast<long long>(p.size));
     const kernels::OptimizerStep here =
         optimizer_constants(mutant_, constants, static_cast<float>(plan_.weight_decay), p.parameter->decays, steps_);
-    OptimizerSpaces own{has_masters ? spaces.masters.part(lo - at, n) : VecView<float>{},
-                        spaces.compute.part(lo - at, n), spaces.gradients.part(lo - at, n),
-                        spaces.first.part(lo - at, n),
-                        has_second() ? spaces.second.part(lo - at, n) : VecView<float>{}};
-    update_piece(launch, here, {p.parameter, p.first + lo - (begin - p.size), n}, own);
+    const auto part = [&](VecView<float> of) { return of.buffer != nullptr ? of.part(lo - at, n) : VecView<float>{}; };
+    const OptimizerSpaces own{part(spaces.masters),
+                              spaces.compute.part(lo - at, n),
+                              spaces.gradients.part(lo - at, n),
+                              part(spaces.first),
+                              part(spaces.second),
+                              part(spaces.mean)};
+    const ParameterPiece piece{p.parameter, p.first + lo - (begin - p.size), n};
+    if (has_mean() && mean_mistake_ == MeanMistake::before_update) move_mean(launch, piece, own);
+    update_piece(launch, here, piece, own);
+    if (has_mean() && mean_mistake_ != MeanMistake::before_update) move_mean(launch, piece, own);
     if (updated) updated(lo, n);
   }
+}
+
+// Of the masters, where there are some.
+void Optimizer::move_mean(Launcher& launch, const ParameterPiece& piece, const OptimizerSpaces& own) const {
+  const bool rounded = own.masters.buffer == nullptr || mean_mistake_ == MeanMistake::of_rounded;
+  const AnyVec weights = rounded ? own.compute : AnyVec(own.masters);
+  const int times = mean_mistake_ == MeanMistake::each_micro_batch ? mean_times_ : 1;
+  const float weight = static_cast<float>(1.0 - plan_.ema_decay);
+  for (int i = 0; i < times; ++i) launch_mean(launch, piece.parameter->name, weight, weights, own.mean);
+}
+
+void Optimizer::move_mean_anyway(Launcher& launch, AnyVec weights) {
+  if (has_mean()) launch_mean(launch, mean_->name, static_cast<float>(1.0 - plan_.ema_decay), weights, mean());
 }
 
 void Optimizer::update_piece(Launcher& launch, const kernels::OptimizerStep& here, const ParameterPiece& piece,
                              const OptimizerSpaces& spaces) {
   const VecView<Stagnation> counts =
       spaces.masters.buffer != nullptr ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
-  const auto apply = [&](const kernels::OptimizerStep& step, const OptimizerSpaces& s) {
+  // at: where in the piece the spaces begin.
+  const auto apply = [&](kernels::OptimizerStep step, Index at, const OptimizerSpaces& s) {
+    if (rounding_key_) {
+      const ParameterInfo& p = *piece.parameter;
+      const bool by_place = rounding_mistake_ == RoundingMistake::by_place;
+      const auto first = std::uint64_t(by_place ? at : p.first + piece.first + at);
+      const bool same = rounding_mistake_ == RoundingMistake::same_each_step;
+      step.rounding = {true, *rounding_key_, p.number, same ? 0 : std::uint32_t(steps_), first};
+    }
     with_float_type(s.compute.type, [&](auto like) {
       using T = decltype(like);
       const VecView<T> to = s.compute.as<T>();
@@ -229,19 +289,31 @@ void Optimizer::update_piece(Launcher& launch, const kernels::OptimizerStep& her
       }
     });
   };
-  if (piece.parameter->matrices.empty()) return apply(here, spaces);
+  if (piece.parameter->matrices.empty()) return apply(here, 0, spaces);
   for (const Matrix& matrix : piece.parameter->matrices) {
     orthogonal_->make(launch, piece, matrix, spaces.gradients, spaces.first);
     orthogonal_->for_each_part(piece, matrix, [&](Index at, VecView<float> direction) {
       const bool has_masters = spaces.masters.buffer != nullptr;
       OptimizerSpaces part{has_masters ? spaces.masters.part(at, direction.n) : VecView<float>{},
-                           spaces.compute.part(at, direction.n),
-                           direction,
-                           {},
-                           {}};
-      apply(orthogonal_->step_of(matrix, here.weight_decay), part);
+                           spaces.compute.part(at, direction.n), direction};
+      apply(orthogonal_->step_of(matrix, here.weight_decay), at, part);
     });
   }
+}
+
+void prepare(Optimizer& optimizer, const TrainPlan& plan, int members) {
+  const Definition& d = plan.definition;
+  optimizer.plant(plan.bug.mutant);
+  if (d.precision.stochastic_rounding)
+    optimizer.round_at_random(d.training_seed, plan.bug.is(Bug::rounding_by_place) ? RoundingMistake::by_place
+                                               : plan.bug.is(Bug::rounding_same_each_step)
+                                                   ? RoundingMistake::same_each_step
+                                                   : RoundingMistake::none);
+  const int samples = d.global_batch / std::max(members, 1), each = plan.layout.micro_batch;
+  const int times = (samples + each - 1) / each;
+  if (plan.bug.is(Bug::ema_before_update)) optimizer.mistake_mean(MeanMistake::before_update, times);
+  if (plan.bug.is(Bug::ema_of_rounded_weights)) optimizer.mistake_mean(MeanMistake::of_rounded, times);
+  if (plan.bug.is(Bug::ema_each_micro_batch)) optimizer.mistake_mean(MeanMistake::each_micro_batch, times);
 }
 
 }  // namespace seeksim::runtime

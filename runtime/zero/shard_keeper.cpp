@@ -88,14 +88,14 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
                           zero.stage == 3 ? zero.sub_group_elements : 0,
                           swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer), home_,
                           is_16_bit(precision.compute) && !precision.master_weights);
-  state.optimizer->plant(plan_.bug.mutant);
+  runtime::prepare(*state.optimizer, plan_, partition.members());
   if (plan_.bug.is(Bug::muon_each_micro_batch) && zero.stage == 3) {
     const Index samples = plan_.definition.global_batch / partition.members(), each = plan_.layout.micro_batch;
     state.optimizer->advance_momentum(int((samples + each - 1) / each));
   }
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
-    own_space(state, kind_of(plan_.definition.optimizer).moments() * std::max<Index>(others, 1), ElementType::f32,
+    own_space(state, moments_of(plan_.definition.optimizer) * std::max<Index>(others, 1), ElementType::f32,
               "moments of others", MemoryTag::optimizer, home_);
   }
   return state;
@@ -187,7 +187,7 @@ void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, con
     if (more) initialise(pieces, weights);
     if (shards_parameters() && state->frozen_shard.size > 0)
       initialise(partition_->pieces(state->frozen_shard), state->frozen);
-    state->optimizer->reset(launch);
+    state->optimizer->reset(launch, weights);
   }
 }
 
@@ -271,9 +271,10 @@ void ShardKeeper::step_in_windows(Launcher& launch, float grad_factor, double lr
   for (Index at = 0; at < own_->shard.size; at += most) {
     const Index n = std::min(most, own_->shard.size - at);
     const AnyVec window(window_.get(), 0, n, own_->parameters.type);
-    OptimizerSpaces spaces = {
-        own_->masters.part(at, n), window, own_->gradients.part(at, n), optimizer.first_moments().part(at, n), {}};
-    if (optimizer.has_second()) spaces.second = optimizer.second_moments().part(at, n);
+    OptimizerSpaces spaces = {own_->masters.part(at, n), window, own_->gradients.part(at, n)};
+    std::vector<AnyVec> kept;
+    for (const AnyVec& all : optimizer.states()) kept.push_back(all.part(at, n));
+    optimizer.place(kept, spaces);
     optimizer.update(launch, constants, at, spaces);
     send_on(launch, window, at);
   }
@@ -298,7 +299,7 @@ void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
     } else {
       if (offloaded() && plan_.bug.is(Bug::offload_tail_squared))
         square_tail(launch, state->optimizer->first_moments());
-      state->optimizer->step(launch, {state->masters, state->parameters, state->gradients, {}, {}}, grad_factor, lr,
+      state->optimizer->step(launch, {state->masters, state->parameters, state->gradients}, grad_factor, lr,
                              sends && at_once ? send_each : Optimizer::Updated());
       if (sends && !at_once) send_on(launch, state->parameters, 0);
     }

@@ -51,6 +51,12 @@ void ShardKeeper::make_loaded(ShardState& state) {
 }
 
 namespace {
+std::vector<AnyVec> kinds_of(const ShardState& state) {
+  std::vector<AnyVec> kinds = {state.weights()};
+  for (const AnyVec& kept : state.optimizer->states()) kinds.push_back(kept);
+  return kinds;
+}
+
 void unload(ShardState& state) {
   state.parameters.buffer = nullptr;
   state.masters = {};
@@ -65,7 +71,7 @@ void ShardKeeper::load() {
     make_loaded(*state);
     state->optimizer->make_moments();
     try {
-      state->files->load({state->weights(), state->optimizer->first_moments(), state->optimizer->second_moments()});
+      state->files->load(kinds_of(*state));
     } catch (...) {
       unload(*state);
       throw;
@@ -77,8 +83,7 @@ void ShardKeeper::settle() {
   settle_parameters();
   for (ShardState* state : all()) {
     if (state->files == nullptr || !state->is_loaded()) continue;
-    if (state->newer_in_memory)
-      state->files->store({state->weights(), state->optimizer->first_moments(), state->optimizer->second_moments()});
+    if (state->newer_in_memory) state->files->store(kinds_of(*state));
     state->newer_in_memory = false;
     unload(*state);
   }

@@ -18,12 +18,12 @@ bool is_in(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// What moves when a shard changes hands: weights and moments of what is trained, or what is frozen.
+// What moves when a shard changes hands: weights and what the optimizer keeps of what is trained, or what is frozen.
 std::vector<AnyVec> values_of(const ShardState& state, ShardInfo range, bool frozen) {
   if (frozen) return {state.frozen.part(range.offset - state.frozen_shard.offset, range.size)};
   const Index at = range.offset - state.shard.offset;
   std::vector<AnyVec> values = {state.weights().part(at, range.size)};
-  for (const AnyVec& moments : state.optimizer->moments()) values.push_back(moments.part(at, range.size));
+  for (const AnyVec& kept : state.optimizer->states()) values.push_back(kept.part(at, range.size));
   return values;
 }
 
@@ -166,7 +166,7 @@ Op ShardKeeper::redistribute(Communicator& comm, const std::vector<int>& members
   const Index window = offloaded() ? window_elements() : std::max<Index>(parameters_.size(), 1);
   // This rank's part of a window goes to its owners and to the keepers of copies, and a window may come: weights and
   // moments in fp32 each.
-  const int kinds = 1 + kind_of(plan_.definition.optimizer).moments();
+  const int kinds = 1 + states_of(plan_.definition.optimizer);
   if (offloaded()) open_passage(kinds * (3 + copies_wanted_) * window);
   for (Index lo = 0; lo < parameters_.size(); lo += window) carry(comm, all, {lo, window}, op);
   return op;

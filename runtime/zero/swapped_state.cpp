@@ -13,26 +13,35 @@
 namespace seeksim::runtime {
 
 namespace {
-constexpr std::array<const char*, SwappedState::kKinds> kFiles = {"weights", "m", "v"};
+// The last part of the names of files.
+std::vector<const char*> files_of(const OptimizerPlan& plan) {
+  std::vector<const char*> files = {"weights"};
+  for (int i = 0; i < moments_of(plan); ++i) files.push_back(i == 0 ? "m" : "v");
+  if (keeps_mean(plan)) files.push_back("mean");
+  return files;
+}
 }  // namespace
 
 SwappedState::SwappedState(Rank& rank, const TrainPlan& plan, const std::string& name, ElementType weights,
                            Index elements)
     : rank_(rank),
       plan_(plan),
-      kind_(kind_of(plan.definition.optimizer)),
+      kept_(state_names(plan.definition.optimizer)),
       io_(rank, plan),
       weights_(weights),
       elements_(elements),
       // An optimizer that takes matrices as wholes gets the shard in one piece: bounds between would be inside of them.
-      piece_elements_(std::max<Index>(
-          kind_.takes_matrices ? elements : std::min<Index>(plan.layout.zero.sub_group_elements, elements), 1)) {
+      piece_elements_(std::max<Index>(kind_of(plan.definition.optimizer).takes_matrices
+                                          ? elements
+                                          : std::min<Index>(plan.layout.zero.sub_group_elements, elements),
+                                      1)) {
   const std::string of_rank = plan.bug.is(Bug::swap_files_shared) ? "" : "/rank" + std::to_string(rank.id);
   const std::string folder = plan.layout.offload.optimizer.nvme_path + of_rank + '/';
+  const std::vector<const char*> files = files_of(plan.definition.optimizer);
   for (std::size_t kind = 0; kind < kinds(); ++kind) {
     for (int generation = 0; generation < 2; ++generation) {
       File& made = file(kind, generation);
-      made.path = folder + name + '.' + kFiles[kind] + '.' + std::to_string(generation) + ".swp";
+      made.path = folder + name + '.' + files[kind] + '.' + std::to_string(generation) + ".swp";
       made.digests.resize(std::size_t(pieces()));
     }
   }
@@ -58,18 +67,18 @@ void SwappedState::aim(Transfer& transfer, std::size_t kind, int generation, Ind
 
 // ---- whole ---------------------------------------------------------------------------------------------------------
 
-void SwappedState::store(std::array<AnyVec, kKinds> values) {
+void SwappedState::store(const std::vector<AnyVec>& values) {
   if (elements_ == 0) return;
   pass_all(values, 1 - generation_, true);
   make_durable();
 }
 
-void SwappedState::load(std::array<AnyVec, kKinds> values) {
+void SwappedState::load(const std::vector<AnyVec>& values) {
   if (elements_ > 0) pass_all(values, generation_, false);
 }
 
 // Piece by piece, each waited for.
-void SwappedState::pass_all(const std::array<AnyVec, kKinds>& values, int generation, bool write) {
+void SwappedState::pass_all(const std::vector<AnyVec>& values, int generation, bool write) {
   for (std::size_t kind = 0; kind < kinds(); ++kind) {
     for (Index piece = 0; piece < pieces(); ++piece) {
       Transfer transfer;
@@ -94,9 +103,9 @@ void SwappedState::make_durable() {
   generation_ = next;
 }
 
-std::uint64_t SwappedState::digest(Kind kind) const {
+std::uint64_t SwappedState::digest(std::size_t kind) const {
   std::uint64_t all = 0;
-  const File& newer = files_[std::size_t(kind)][std::size_t(generation_)];
+  const File& newer = files_[kind][std::size_t(generation_)];
   for (const std::uint64_t of_piece : newer.digests) all = kernels::combine(all, of_piece);
   return all;
 }
@@ -166,8 +175,9 @@ void SwappedState::update(Launcher& host, Optimizer& optimizer, const kernels::O
   spaces.compute = values(0);
   if (stage.compute) spaces.compute = {stage.compute.get(), 0, part.size, plan_.definition.precision.compute};
   spaces.gradients = gradients.part(part.offset, part.size);
-  spaces.first = values(1).as<float>();
-  if (kinds() == kKinds) spaces.second = values(2).as<float>();
+  std::vector<AnyVec> kept;
+  for (std::size_t kind = 1; kind < kinds(); ++kind) kept.push_back(values(kind));
+  optimizer.place(kept, spaces);
   optimizer.update(host, constants, plan_.bug.is(Bug::swap_forgets_place) ? 0 : part.offset, spaces);
   stage.sent = send_on ? send_on(spaces.compute, part.offset) : Event{};
 }

@@ -299,34 +299,44 @@ void sums_and_counts(runtime::DeviceMemory& device) {
   }
 }
 
+// Of those with one moment or none, and the mean of weights beside them.
 template <class T>
-void lion(runtime::DeviceMemory& device) {
-  for (const float decay : {0.0f, 0.1f}) {
-    const Index n = 1500;
-    kernels::OptimizerStep step;
-    step.rule = kernels::OptimizerRule::lion;
-    step.lr = 1e-2f;
-    step.beta2 = 0.99f;
-    step.one_minus_beta2 = 0.01f;
-    step.weight_decay = decay;
-    step.grad_factor = 0.7f;
-    Problem p(device);
-    p.random<float>(n);
-    p.random<T>(n);
-    for (int state = 0; state < 2; ++state) p.random<float>(n);
-    p.random<T>(n);
-    p.array(std::vector<kernels::Stagnation>(1));
-    p.compare("Lion", [&](Lane lane, const Problem::Arrays& a) {
-      const Vec<float> master = a.vec<float>(2), m = a.vec<float>(3);
-      kernels::optimize(lane, step, a.vec<const float>(0), master, m, {});
-      if constexpr (is_half<T>) {
-        const auto counts = a.vec<kernels::Stagnation>(5);
-        kernels::optimize_copying<T>(lane, step, a.vec<const float>(0), master, m, {}, a.vec<T>(4));
-        kernels::optimize_copying<T, T>(lane, step, a.vec<const T>(1), master, m, {}, a.vec<T>(4));
-        kernels::optimize_rounding<T>(lane, step, a.vec<const float>(0), a.vec<T>(4), m, {}, counts);
-        kernels::optimize_rounding<T, T>(lane, step, a.vec<const T>(1), a.vec<T>(4), m, {}, counts);
-      }
-    });
+void lion_and_sgd(runtime::DeviceMemory& device) {
+  using kernels::OptimizerRule;
+  for (const OptimizerRule rule :
+       {OptimizerRule::lion, OptimizerRule::sgd, OptimizerRule::momentum, OptimizerRule::nesterov}) {
+    for (const float decay : {0.0f, 0.1f}) {
+      const Index n = 1500;
+      kernels::OptimizerStep step;
+      step.rule = rule;
+      step.lr = 1e-2f;
+      step.beta2 = 0.99f;
+      step.one_minus_beta2 = 0.01f;
+      step.weight_decay = decay;
+      step.grad_factor = 0.7f;
+      step.decoupled = rule == OptimizerRule::lion;
+      Problem p(device);
+      p.random<float>(n);
+      p.random<T>(n);
+      for (int state = 0; state < 2; ++state) p.random<float>(n);
+      p.random<T>(n);
+      p.array(std::vector<kernels::Stagnation>(1));
+      p.random<float>(n);
+      p.compare("Lion and SGD", [&](Lane lane, const Problem::Arrays& a) {
+        const Vec<float> master = a.vec<float>(2), m = rule == OptimizerRule::sgd ? Vec<float>{} : a.vec<float>(3);
+        kernels::optimize(lane, step, a.vec<const float>(0), master, m, {});
+        kernels::move_mean<T>(lane, 0.3f, a.vec<const T>(1), a.vec<float>(6));
+        if constexpr (is_half<T>) {
+          const auto counts = a.vec<kernels::Stagnation>(5);
+          kernels::optimize_copying<T>(lane, step, a.vec<const float>(0), master, m, {}, a.vec<T>(4));
+          kernels::optimize_copying<T, T>(lane, step, a.vec<const T>(1), master, m, {}, a.vec<T>(4));
+          kernels::optimize_rounding<T>(lane, step, a.vec<const float>(0), a.vec<T>(4), m, {}, counts);
+          kernels::OptimizerStep at_random = step;
+          at_random.rounding = {std::is_same_v<T, kernels::bf16>, 7, 3, 5, 0xfffffff0u};
+          kernels::optimize_rounding<T, T>(lane, at_random, a.vec<const T>(1), a.vec<T>(4), m, {}, counts);
+        }
+      });
+    }
   }
 }
 
@@ -499,7 +509,7 @@ const Kernels kKernels[] = {SEEKSIM_OF_ALL_TYPES(products),
                             SEEKSIM_OF_ALL_TYPES(embeddings),
                             SEEKSIM_OF_ALL_TYPES(sums_and_counts),
                             SEEKSIM_OF_ALL_TYPES(optimizers),
-                            SEEKSIM_OF_ALL_TYPES(lion),
+                            SEEKSIM_OF_ALL_TYPES(lion_and_sgd),
                             SEEKSIM_OF_ALL_TYPES(muon),
                             SEEKSIM_OF_ALL_TYPES(casts_to_fp8),
                             {"sums_of_ways", sums_of_ways},

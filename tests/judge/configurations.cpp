@@ -36,6 +36,8 @@ const std::map<std::string, std::vector<std::string>>& changes() {
       {"fp16_torch",
        {R"(deepspeed.fp16={"enabled":true})", R"(grad_scaler={"init_scale":8388608,"growth_interval":2})", "steps=10"}},
       {"lion", {R"(deepspeed.optimizer={"type":"Lion","params":{"lr":0.01,"betas":[0.9,0.99],"weight_decay":0.1}})"}},
+      {"sgd",
+       {R"(deepspeed.optimizer={"type":"SGD","params":{"lr":0.01,"momentum":0.9,"dampening":0.2,"weight_decay":0.1}})"}},
       {"muon",
        {R"(deepspeed.optimizer={"type":"Muon","params":{"muon_lr":0.02,"adam_lr":0.005,"weight_decay":0.1}})",
         "deepspeed.scheduler={}"}},

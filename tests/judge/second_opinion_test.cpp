@@ -308,5 +308,26 @@ TEST(SecondOpinion, LionStepsByTheSignOfItsOldMomentAndAZeroMovesNothing) {
   EXPECT_GT(stepped(0.01, -0.09).weight.e, 1e-3) << "roundings decide this sign";
 }
 
+TEST(SecondOpinion, SgdTakesTheFirstGradientWholeAndLooksAheadIfAsked) {
+  Optimizer o{true, 0, 0, 0, 0, 0, false};
+  o.sgd = true;
+  o.momentum = 0.5;
+  o.dampening = 0.25;
+  const auto stepped = [&o](std::int64_t t, double decay) {
+    return updated(o, {0.5, 0.25, 0}, 1.0, Bounded(1.0), decay, 0.125, corrections(o, t));
+  };
+  EXPECT_NEAR(stepped(1, 0).first.v, 1, 1e-12);
+  EXPECT_NEAR(stepped(2, 0).first.v, 0.875, 1e-12) << "half of the old one, and three quarters of the gradient";
+  EXPECT_NEAR(stepped(2, 0).weight.v, 0.390625, 1e-12);
+  EXPECT_NEAR(stepped(1, 2).first.v, 2, 1e-12) << "the decay is in the momentum";
+  o.dampening = 0;
+  o.nesterov = true;
+  EXPECT_NEAR(stepped(2, 0).weight.v, 0.5 - 0.125 * 1.5625, 1e-12);
+  o.momentum = 0;
+  o.nesterov = false;
+  EXPECT_EQ(stepped(2, 0).first.v, 0) << "nothing is kept";
+  EXPECT_NEAR(stepped(2, 0).weight.v, 0.375, 1e-12);
+}
+
 }  // namespace
 }  // namespace seeksim::reference

@@ -42,14 +42,19 @@ const Keys<Scenario>& optimizer_params_keys() {
        "Decay rates of the two moments; of Lion's update, and of its one moment. Muon: 0.9 and 0.95."},
       {"eps", by_hand, number().least(0).standard(1e-08), kBits,
        "Added to the root of the second moment; not with Lion."},
-      {"momentum", by_hand, number().least(0).below(1).standard(0.95), kBits, "Muon: of its matrices."},
+      {"momentum", by_hand, number().least(0).below(1), kBits,
+       "Muon: of its matrices (default: 0.95). SGD (default: 0): of all; 0: no state is kept."},
+      {"dampening", by_hand, number().least(0).most(1).standard(0), kBits,
+       "SGD: what the momentum takes in of a gradient is 1 less this, but for the first one, which it takes whole."},
+      {"nesterov", by_hand, flag().standard(false), kBits, "SGD: the step looks ahead by the momentum."},
+      {"maximize", by_hand, flag().standard(false), kNoBit, "SGD: only false."},
       {"muon_lr", by_hand, number().least(0), kBits, "Muon: the rate of its matrices (default: lr; without one 0.02)."},
       {"adam_lr", by_hand, number().least(0), kBits,
        "Muon: the rate of what is left to AdamW (default: lr; without one 0.0003)."},
       {"ns_method", by_hand, choice({"standard", "gram"}).standard("standard"), kNoBit, "Muon: only \"standard\"."},
       {"per_head_muon", by_hand, flag().standard(false), kNoBit, "Muon: only false."},
       {"weight_decay", by_hand, number().least(0).standard(0), kBits,
-       "Decoupled decay (0.01 by default with torch_adam, as torch has it)."},
+       "Decoupled decay (0.01 by default with torch_adam, as torch has it); of SGD part of the gradient."},
       {"bias_correction", by_hand, flag().standard(true), kBits,
        "false: moments are used as they are, and the first steps are long."},
       {"adam_w_mode", by_hand, flag().standard(true), kBits, "false: decay enters the gradient (L2), for type Adam."},
@@ -67,7 +72,7 @@ const Keys<Scenario>& optimizer_params_keys() {
 
 const Keys<Scenario>& optimizer_keys() {
   static const Keys<Scenario> keys = {
-      {"type", by_hand, text().required(), kBits, "AdamW, Adam, Lion or Muon."},
+      {"type", by_hand, text().required(), kBits, "AdamW, Adam, Lion, Muon or SGD."},
       {"legacy_fusion", by_hand, flag(), kNoBit, "No effect here."},
       {"params", by_hand, optimizer_params_keys().shape(), kBits, "The optimizer's numbers."},
   };
@@ -107,7 +112,7 @@ const Keys<Scenario>& deepspeed_keys() {
        "Micro-batches a rank adds up before a step."},
       {"optimizer", by_hand, optimizer_keys().shape(), kBits,
        "AdamW (decoupled decay); Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false; Lion (one "
-       "moment); or Muon, which takes the matrices of layers as wholes."},
+       "moment); Muon, which takes the matrices of layers as wholes; or SGD, which is torch's."},
       {"scheduler", by_hand, scheduler_keys().shape(), kBits,
        "The learning rate over the steps. Without one it is constant."},
       {"gradient_clipping", by_hand, number().least(0).standard(1), kBits,

@@ -53,6 +53,42 @@ void read_lion(const Reader& params, Scenario& scenario) {
         "optimizer Lion: betas are 0.9 and 0.999, as DeepSpeed has it; the paper's are 0.9 and 0.99");
 }
 
+// DeepSpeed hands params on to torch.optim.SGD.
+void refuse_foreign_to_sgd(const Reader& params) {
+  if (params.value() == nullptr) return;
+  for (const auto& [key, value] : params.value()->items()) {
+    bool known = false;
+    for (const char* own :
+         {"lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize", "foreach", "fused", "max_grad_norm"})
+      known = known || key == own;
+    if (!known)
+      params.problem(key.c_str(), "torch's SGD has no such parameter",
+                     "It takes lr, momentum, dampening, weight_decay and nesterov.");
+  }
+  if (params.flag("maximize", false))
+    params.problem("maximize", fmt::format("{}: true", kNotBuilt), "A loss is made less: remove it.");
+}
+
+void read_sgd(const Reader& params, Scenario& scenario) {
+  refuse_foreign_to_sgd(params);
+  runtime::OptimizerPlan& plan = scenario.train.definition.optimizer;
+  plan.type = "SGD";
+  plan.momentum = params.number("momentum", 0);
+  plan.dampening = params.number("dampening", 0);
+  plan.nesterov = params.flag("nesterov", false);
+  if (plan.nesterov && (plan.momentum == 0 || plan.dampening != 0))
+    params.problem("nesterov", "Nesterov momentum requires a momentum and zero dampening",
+                   "Set momentum above 0 and dampening to 0, or nesterov to false.");
+  if (plan.momentum == 0 && plan.dampening != 0)
+    scenario.notes.push_back("optimizer SGD: without momentum dampening has no effect, as in torch");
+}
+
+void refuse_sgd_keys(const Reader& params) {
+  for (const char* key : {"dampening", "nesterov", "maximize"}) {
+    if (params.has(key)) params.problem(key, "only SGD has it", "Remove it, or use type SGD.");
+  }
+}
+
 constexpr const char* kOfMuon[] = {"momentum", "muon_lr", "adam_lr", "ns_method", "per_head_muon"};
 
 void refuse_foreign_to_muon(const Reader& params) {
@@ -109,8 +145,9 @@ void read_muon(const Reader& section, const Reader& params, Scenario& scenario) 
       "optimizer Muon: the iteration runs in fp32, and a shard ends between matrices (docs/muon.md)");
 }
 
-void refuse_muon_keys(const Reader& params) {
+void refuse_muon_keys(const Reader& params, bool has_momentum) {
   for (const char* key : kOfMuon) {
+    if (has_momentum && std::string_view(key) == "momentum") continue;
     if (params.has(key)) params.problem(key, "only Muon has it", "Remove it, or use type Muon.");
   }
 }
@@ -182,10 +219,10 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   const std::string type = optimizer.text("type", "AdamW");
   const bool is_adam = lower(type) == "adam";
   if (!is_built_optimizer(type)) {
-    const std::string near = closest(type, {"AdamW", "Adam", "Lion", "Muon"}), why = why_no(type);
+    const std::string near = closest(type, {"AdamW", "Adam", "Lion", "Muon", "SGD"}), why = why_no(type);
     optimizer.problem("type",
                       fmt::format("{}: optimizer {}{}{}", kNotBuilt, in_quotes(type), why.empty() ? "" : ": ", why),
-                      near.empty() ? "Use AdamW, Adam, Lion or Muon." : fmt::format("Did you mean \"{}\"?", near));
+                      near.empty() ? "Use AdamW, Adam, Lion, Muon or SGD." : fmt::format("Did you mean \"{}\"?", near));
     return;
   }
   if (params.has("max_grad_norm")) {
@@ -202,8 +239,12 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   }
   say_idle_params(params, scenario);
   if (lower(type) == "lion") read_lion(params, scenario);
-  const bool is_muon = lower(type) == "muon";
-  if (!is_muon) refuse_muon_keys(params);
+  const bool is_muon = lower(type) == "muon", is_sgd = lower(type) == "sgd";
+  if (!is_muon) refuse_muon_keys(params, is_sgd);
+  if (is_sgd)
+    read_sgd(params, scenario);
+  else
+    refuse_sgd_keys(params);
   // DeepSpeed's "Adam" is AdamW unless "adam_w_mode" is false.
   if (is_adam && !params.flag("adam_w_mode", true)) plan.type = "Adam";
   if (is_adam && plan.type == "AdamW" && !params.has("adam_w_mode")) {
@@ -271,6 +312,14 @@ Json optimizer_json(const runtime::OptimizerPlan& plan) {
                  {"eps", plan.eps},
                  {"weight_decay", plan.weight_decay}};
   if (plan.type == "Lion") params.erase("eps");
+  if (plan.type == "SGD")
+    return {{"type", plan.type},
+            {"params",
+             {{"lr", plan.lr},
+              {"momentum", plan.momentum},
+              {"dampening", plan.dampening},
+              {"nesterov", plan.nesterov},
+              {"weight_decay", plan.weight_decay}}}};
   if (plan.type == "Muon") {
     params["momentum"] = plan.momentum;
     if (plan.adamw_rate != 1) params["adam_lr"] = adam_lr(plan);

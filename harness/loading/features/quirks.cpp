@@ -62,6 +62,8 @@ QuirkRefusal of_the_rest(Quirk quirk, const Scenario& scenario) {
     case QuirkPoint::initial_state:
       if (d.optimizer.type == "Lion")
         return {"it is about Adam's bias correction, and Lion has none", "Use AdamW, or remove the quirk."};
+      if (d.optimizer.type == "SGD")
+        return {"it is about Adam's bias correction, and SGD has none", "Use AdamW, or remove the quirk."};
       if (d.optimizer.type == "Muon")
         return {"it is a step of Adam's on every tensor, and Muon has others", "Use AdamW, or remove the quirk."};
       break;

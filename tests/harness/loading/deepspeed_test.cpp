@@ -116,7 +116,7 @@ TEST(Optimizer, LionHasDeepSpeedsDefaultsAndOneMoment) {
   EXPECT_EQ(o.betas[0], 0.9);
   EXPECT_EQ(o.betas[1], 0.999) << "FusedLion's and DeepSpeedCPULion's, not the paper's 0.99";
   EXPECT_EQ(o.weight_decay, 0);
-  EXPECT_EQ(runtime::kind_of(o).moments(), 1);
+  EXPECT_EQ(runtime::moments_of(o), 1);
   const Json written = to_json(given).at("deepspeed").at("optimizer");
   EXPECT_EQ(written.at("type"), "Lion");
   EXPECT_FALSE(written.at("params").contains("eps"));
@@ -129,6 +129,49 @@ TEST(Optimizer, LionTakesNoParameterOfAdams) {
         with(std::string(R"({"train_batch_size": 8, "optimizer": {"type": "Lion", "params": {)") + one + "}}}"));
     EXPECT_NE(found.find("DeepSpeed's Lion has no such parameter"), std::string::npos) << one << found;
   }
+}
+
+TEST(Optimizer, SgdHasTorchsDefaultsAndKeepsNothingWithoutMomentum) {
+  const auto plan = [](const std::string& params) {
+    return loaded(R"({"train_batch_size": 8, "optimizer": {"type": "SGD", "params": {)" + params + "}}}")
+        .train.definition.optimizer;
+  };
+  const runtime::OptimizerPlan plain = plan("");
+  EXPECT_EQ(plain.type, "SGD");
+  EXPECT_EQ(plain.lr, 1e-3);
+  EXPECT_EQ(plain.momentum, 0);
+  EXPECT_EQ(plain.dampening, 0);
+  EXPECT_FALSE(plain.nesterov);
+  EXPECT_EQ(plain.weight_decay, 0);
+  EXPECT_EQ(runtime::moments_of(plain), 0);
+  const runtime::OptimizerPlan given = plan(R"("momentum": 0.9, "dampening": 0.5, "weight_decay": 0.1)");
+  EXPECT_EQ(given.momentum, 0.9);
+  EXPECT_EQ(given.dampening, 0.5);
+  EXPECT_EQ(runtime::moments_of(given), 1);
+  EXPECT_TRUE(plan(R"("momentum": 0.9, "nesterov": true)").nesterov);
+  const std::string text =
+      R"({"train_batch_size": 8, "optimizer": {"type": "SGD", "params": {"momentum": 0.5, "dampening": 0.1}}})";
+  const Json written = to_json(loaded(text)).at("deepspeed").at("optimizer");
+  EXPECT_EQ(written.at("params").at("momentum"), 0.5);
+  EXPECT_FALSE(written.at("params").contains("betas"));
+}
+
+TEST(Optimizer, SgdTakesWhatTorchTakes) {
+  const std::pair<const char*, const char*> rows[] = {
+      {R"("betas": [0.9, 0.999])", "torch's SGD has no such parameter"},
+      {R"("eps": 1e-8)", "torch's SGD has no such parameter"},
+      {R"("maximize": true)", "Not supported: true"},
+      {R"("nesterov": true)", "Nesterov momentum requires a momentum and zero dampening"},
+      {R"("nesterov": true, "momentum": 0.9, "dampening": 0.1)",
+       "Nesterov momentum requires a momentum and zero dampening"}};
+  for (const auto& [params, message] : rows) {
+    const std::string found = problems_of(
+        with(std::string(R"({"train_batch_size": 8, "optimizer": {"type": "SGD", "params": {)") + params + "}}}"));
+    EXPECT_NE(found.find(message), std::string::npos) << params << found;
+  }
+  const std::string found =
+      problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"dampening": 0}}})"));
+  EXPECT_NE(found.find("only SGD has it"), std::string::npos) << found;
 }
 
 TEST(Optimizer, MuonHasDeepSpeedsDefaultsAndTwoRates) {

@@ -106,6 +106,8 @@ std::vector<Telling> telling() {
       {"deepspeed.bf16.enabled", {"deepspeed.bf16={\"enabled\":true}"}},
       {"deepspeed.bf16.bf16_master_weights_and_grads",
        {"deepspeed.bf16={\"enabled\":true,\"bf16_master_weights_and_grads\":true}"}},
+      {"stochastic_rounding",
+       {"deepspeed.bf16={\"enabled\":true,\"bf16_master_weights_and_grads\":true}", "stochastic_rounding=true"}},
       {"deepspeed.data_types.grad_accum_dtype",
        {"deepspeed.bf16={\"enabled\":true}", "deepspeed.data_types={\"grad_accum_dtype\":\"fp32\"}"}},
   };
@@ -172,6 +174,10 @@ std::vector<Telling> telling() {
   add("deepspeed.optimizer", {}, {{"type", "Muon"}});
   add("deepspeed.optimizer.params", {"deepspeed.optimizer.type=Muon"},
       {{"muon_lr", "0.05"}, {"adam_lr", "0.05"}, {"momentum", "0.8"}});
+  add("deepspeed.optimizer", {}, {{"type", "SGD"}});
+  add("deepspeed.optimizer.params", {R"(deepspeed.optimizer={"type":"SGD","params":{"momentum":0.9}})"},
+      {{"momentum", "0.8"}, {"dampening", "0.1"}, {"nesterov", "true"}, {"weight_decay", "0.2"}});
+  add("ema", {}, {{"decay", "0.5"}, {"decay", "0.75"}});
   add("deepspeed.scheduler", {}, {{"type", "WarmupLR"}});
   add("deepspeed.scheduler.params", {"deepspeed.scheduler.type=WarmupLR"},
       {{"warmup_type", "linear"}, {"warmup_num_steps", "10"}, {"warmup_min_lr", "1e-9"}, {"warmup_max_lr", "1"}});

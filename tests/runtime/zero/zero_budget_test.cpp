@@ -64,6 +64,25 @@ TEST(ZeroBudget, LionHoldsAndCopiesOneMoment) {
   }
 }
 
+TEST(ZeroBudget, SgdHoldsWhatItHasAndAMeanOfWeightsIsOneMore) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool momentum : {false, true}) {
+      for (const bool mean : {false, true}) {
+        TrainPlan plan = budget_plan(stage, 4);
+        plan.definition.optimizer.type = "SGD";
+        plan.definition.optimizer.momentum = momentum ? 0.9 : 0;
+        plan.definition.optimizer.ema_decay = mean ? 0.99 : 0;
+        const Simulated run = run_simulated(plan, world_of(4));
+        ASSERT_EQ(int(run.finished().size()), 4);
+        const double P = parameters_of(plan), owners = stage >= 1 ? 4 : 1,
+                     kept = 4 * ((momentum ? 1 : 0) + (mean ? 1 : 0));
+        EXPECT_NEAR(peak(run, MemoryTag::optimizer), kept * P / owners, 2 * kBlockBytes) << stage;
+        EXPECT_NEAR(peak(run, MemoryTag::peer_copies), stage >= 1 ? (8 + kept) * P / 4 : 0, 4 * kBlockBytes) << stage;
+      }
+    }
+  }
+}
+
 TEST(ZeroBudget, TrafficIsThatOfThePaperToOneBlock) {
   for (const int ranks : {2, 3, 4, 7, 8}) {
     for (const int stage : {0, 1, 2, 3}) {
