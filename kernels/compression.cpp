@@ -9,10 +9,13 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <vector>
 
 #include "kernels/cast.h"
 #include "kernels/check.h"
 #include "kernels/device_table.h"
+#include "kernels/scratch.h"
+#include "kernels/tree.h"
 
 namespace seeksim::kernels {
 namespace {
@@ -258,29 +261,55 @@ void replace_finite(Lane lane, Vec<const float> come, Vec<float> to) {
   }
 }
 
-// ---- weights in 8 bits ---------------------------------------------------------------------------------------------
+// ---- codes of few bits ---------------------------------------------------------------------------------------------
 
 namespace {
 
-constexpr float kMost = 127.0F;  // the largest code
+float most_of(CodeForm form) { return form.bits == 4 ? 7.0F : 127.0F; }  // the largest code
 
-float scale_of(std::uint32_t most) {
+float scale_of(CodeForm form, std::uint32_t most) {
   if (most >= 0x7f800000U) return std::numeric_limits<float>::quiet_NaN();
-  return std::bit_cast<float>(most) / kMost;
+  return std::bit_cast<float>(most) / most_of(form);
 }
 
-float code_of(float x, float scale, Int8Slip slip) {
+float code_of(CodeForm form, float x, float scale) {
   if (!(scale > 0.0F)) return 0.0F;
-  const float multiple = std::clamp(x / scale, -kMost, kMost);
-  return slip == Int8Slip::cut_off ? float(int(multiple)) : rounded_by(multiple, 0x1.8p23F);
+  const float multiple = std::clamp(x / scale, -most_of(form), most_of(form));
+  return form.slip == CodeSlip::cut_off ? float(int(multiple)) : rounded_by(multiple, 0x1.8p23F);
+}
+
+Index bytes_of_codes(CodeForm form, Index n) { return (n * form.bits + 7) / 8; }
+
+void write_codes(CodeForm form, const float* x, Index n, float scale, std::byte* codes) {
+  if (form.bits == 4) std::fill_n(codes, bytes_of_codes(form, n), std::byte{});
+  for (Index i = 0; i < n; ++i) {
+    const auto code = std::byte(std::uint8_t(std::int8_t(code_of(form, x[i], scale))));
+    if (form.bits == 4)
+      codes[i / 2] |= i % 2 == 0 ? code & std::byte{0x0f} : code << 4;
+    else
+      codes[i] = code;
+  }
+}
+
+// Of one block.
+float read_code(CodeForm form, const std::byte* codes, Index i) {
+  if (form.bits != 4) return float(std::int8_t(codes[i]));
+  const bool low = (i % 2 == 0) != (form.slip == CodeSlip::halves_swapped);
+  const std::byte half = low ? codes[i / 2] << 4 : codes[i / 2] & std::byte{0xf0};
+  return float(std::int8_t(half) / 16);
+}
+
+void check_form(CodeForm form) {
+  SEEKSIM_CHECK(
+      form.block > 0 && form.block <= kBlock && kBlock % form.block == 0 && (form.bits == 8 || form.bits == 4),
+      "blocks of %lld elements in codes of %d bits", static_cast<long long>(form.block), form.bits);
 }
 
 // Calls each(first, n, at) for the blocks of the runs that lie in [part.first, part.first + n): place of the first
 // element and of the first byte in the vectors of the call.
 template <class Each>
-void for_int8_blocks(Int8Form form, Int8Part part, Index n, Each each) {
-  SEEKSIM_CHECK(form.block > 0 && form.block <= kBlock && kBlock % form.block == 0, "blocks of %lld elements",
-                static_cast<long long>(form.block));
+void for_code_blocks(CodeForm form, CodePart part, Index n, Each each) {
+  check_form(form);
   const Index end = part.first + n;
   for (const WireRun& run : part.runs) {
     if (run.offset >= end || run.offset + run.n <= part.first) continue;
@@ -289,13 +318,14 @@ void for_int8_blocks(Int8Form form, Int8Part part, Index n, Each each) {
                   "[%lld, %lld) of a run is not of whole blocks", static_cast<long long>(from),
                   static_cast<long long>(to));
     for (Index at = from; at < to; at += form.block)
-      each(run.offset + at - part.first, std::min(form.block, to - at), run.at + int8_bytes(at, form.block) - part.at);
+      each(run.offset + at - part.first, std::min(form.block, to - at),
+           run.at + code_bytes(at, form.block, form.bits) - part.at);
   }
 }
 
 template <class T>
-void load(const T* x, Index n, Int8Slip slip, Block& out) {
-  if (sizeof(T) == sizeof(fp16) && slip == Int8Slip::as_fp16)
+void load(const T* x, Index n, CodeSlip slip, Block& out) {
+  if (sizeof(T) == sizeof(fp16) && slip == CodeSlip::as_fp16)
     widen<fp16>(Lane{}, {reinterpret_cast<const fp16*>(x), n}, {out.data(), n});
   else if constexpr (std::is_same_v<T, float>)
     std::copy_n(x, n, out.begin());
@@ -311,66 +341,102 @@ void store(const Block& values, Index n, T* out) {
     narrow<T>(Lane{}, {values.data(), n}, {out, n});
 }
 
+void round_block(CodeForm form, Block& values, Index n) {
+  const float scale = scale_of(form, largest(values.data(), n));
+  for (Index i = 0; i < n; ++i) values[std::size_t(i)] = code_of(form, values[std::size_t(i)], scale) * scale;
+}
+
 }  // namespace
 
 template <class T>
-void quantise(Lane lane, Int8Form form, Int8Part part, InVec<T> x, Vec<std::byte> wire) {
+void quantise(Lane lane, CodeForm form, CodePart part, InVec<T> x, Vec<std::byte> wire) {
   check_on_cpu(lane);
   Block values{};
   std::uint32_t of_all = 0;
-  if (form.slip == Int8Slip::one_scale)
-    for_int8_blocks(form, part, x.n, [&](Index first, Index n, Index) {
+  if (form.slip == CodeSlip::one_scale)
+    for_code_blocks(form, part, x.n, [&](Index first, Index n, Index) {
       load<T>(x.data + first, n, form.slip, values);
       of_all = std::max(of_all, largest(values.data(), n));
     });
-  for_int8_blocks(form, part, x.n, [&](Index first, Index n, Index at) {
-    SEEKSIM_CHECK(at >= 0 && at + kScale + n <= wire.n, "a block goes to byte %lld of %lld", static_cast<long long>(at),
-                  static_cast<long long>(wire.n));
+  for_code_blocks(form, part, x.n, [&](Index first, Index n, Index at) {
+    SEEKSIM_CHECK(at >= 0 && at + kScale + bytes_of_codes(form, n) <= wire.n, "a block goes to byte %lld of %lld",
+                  static_cast<long long>(at), static_cast<long long>(wire.n));
     load<T>(x.data + first, n, form.slip, values);
-    const float scale = scale_of(std::max(of_all, largest(values.data(), n)));
-    std::memcpy(wire.data + at, &scale, sizeof scale);
-    for (Index i = 0; i < n; ++i)
-      wire[at + kScale + i] = std::byte(std::int8_t(code_of(values[std::size_t(i)], scale, form.slip)));
+    const float scale = scale_of(form, std::max(of_all, largest(values.data(), n)));
+    write_float(scale, wire.data + at);
+    write_codes(form, values.data(), n, scale, wire.data + at + kScale);
   });
 }
 
 template <class T>
-void dequantise(Lane lane, Int8Form form, Int8Part part, Vec<const std::byte> wire, OutVec<T> y) {
+void dequantise(Lane lane, CodeForm form, CodePart part, Vec<const std::byte> wire, OutVec<T> y) {
   check_on_cpu(lane);
   Block values{};
-  for_int8_blocks(form, part, y.n, [&](Index first, Index n, Index at) {
-    SEEKSIM_CHECK(at >= 0 && at + kScale + n <= wire.n, "a block comes from byte %lld of %lld",
+  for_code_blocks(form, part, y.n, [&](Index first, Index n, Index at) {
+    SEEKSIM_CHECK(at >= 0 && at + kScale + bytes_of_codes(form, n) <= wire.n, "a block comes from byte %lld of %lld",
                   static_cast<long long>(at), static_cast<long long>(wire.n));
-    float scale = 0;
-    std::memcpy(&scale, wire.data + at, sizeof scale);
-    for (Index i = 0; i < n; ++i) values[std::size_t(i)] = float(std::int8_t(wire[at + kScale + i])) * scale;
+    const float scale = read_float(wire.data + at);
+    for (Index i = 0; i < n; ++i) values[std::size_t(i)] = read_code(form, wire.data + at + kScale, i) * scale;
     store<T>(values, n, y.data + first);
   });
 }
 
 template <class T>
-void through_int8(Lane lane, Int8Form form, Index segment, InVec<T> x, OutVec<T> y) {
+void through_codes(Lane lane, CodeForm form, Index segment, InVec<T> x, OutVec<T> y) {
   check_on_cpu(lane);
+  check_form(form);
   SEEKSIM_CHECK_EQ(x.n, y.n);
-  SEEKSIM_CHECK(segment > 0 && form.block > 0 && form.block <= kBlock, "segments of %lld elements, blocks of %lld",
-                static_cast<long long>(segment), static_cast<long long>(form.block));
+  SEEKSIM_CHECK(segment > 0, "segments of %lld elements", static_cast<long long>(segment));
   Block values{};
   for (Index begin = 0; begin < x.n; begin += segment) {
     const Index end = std::min(begin + segment, x.n);
     for (Index at = begin; at < end; at += form.block) {
       const Index n = std::min(form.block, end - at);
       load<T>(x.data + at, n, form.slip, values);
-      const float scale = scale_of(largest(values.data(), n));
-      for (Index i = 0; i < n; ++i) values[std::size_t(i)] = code_of(values[std::size_t(i)], scale, form.slip) * scale;
+      round_block(form, values, n);
       store<T>(values, n, y.data + at);
     }
   }
 }
 
+void through_codes(Lane lane, CodeForm form, CodePart part, Vec<float> x) {
+  check_on_cpu(lane);
+  Block values{};
+  for_code_blocks(form, part, x.n, [&](Index first, Index n, Index) {
+    load<float>(x.data + first, n, form.slip, values);
+    round_block(form, values, n);
+    store<float>(values, n, x.data + first);
+  });
+}
+
+void sum_codes(Lane lane, CodeForm form, CodePart part, CodeWires wires, Vec<const std::byte> bytes, Vec<float> sum,
+               float factor) {
+  check_on_cpu(lane);
+  float* const worth = scratch(Scratch::rows, wires.count * kBlock);
+  std::vector<TreePart> leaves;
+  for (Index k = 0; k < wires.count; ++k) leaves.push_back({{0, k}, worth + k * kBlock});
+  Index before = -1;  // the block before, on its wire
+  for_code_blocks(form, part, sum.n, [&](Index first, Index n, Index at) {
+    const Index last = (wires.count - 1) * wires.stride + at;
+    SEEKSIM_CHECK(at >= 0 && last + kScale + bytes_of_codes(form, n) <= bytes.n, "a block comes from byte %lld of %lld",
+                  static_cast<long long>(last), static_cast<long long>(bytes.n));
+    const Index scale_at = form.slip == CodeSlip::neighbours_scale && before >= 0 ? before : at;
+    before = at;
+    const bool late = form.slip == CodeSlip::codes_summed;
+    for (Index k = 0; k < wires.count; ++k) {
+      const std::byte* const wire = bytes.data + k * wires.stride;
+      const float scale = late ? 1.0F : read_float(wire + scale_at);
+      for (Index i = 0; i < n; ++i) worth[k * kBlock + i] = read_code(form, wire + at + kScale, i) * scale;
+    }
+    const float once = late ? read_float(bytes.data + at) * factor : factor;
+    tree_sum(lane, leaves.data(), wires.count, wires.count, {sum.data + first, n}, once);
+  });
+}
+
 #define SEEKSIM_INSTANTIATE(T)                                                         \
-  template void quantise<T>(Lane, Int8Form, Int8Part, Vec<const T>, Vec<std::byte>);   \
-  template void dequantise<T>(Lane, Int8Form, Int8Part, Vec<const std::byte>, Vec<T>); \
-  template void through_int8<T>(Lane, Int8Form, Index, Vec<const T>, Vec<T>);
+  template void quantise<T>(Lane, CodeForm, CodePart, Vec<const T>, Vec<std::byte>);   \
+  template void dequantise<T>(Lane, CodeForm, CodePart, Vec<const std::byte>, Vec<T>); \
+  template void through_codes<T>(Lane, CodeForm, Index, Vec<const T>, Vec<T>);
 SEEKSIM_INSTANTIATE(float)
 SEEKSIM_INSTANTIATE(bf16)
 SEEKSIM_INSTANTIATE(fp16)

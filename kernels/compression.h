@@ -1,6 +1,6 @@
 // Gradients in fewer bits, block by block: what travels, what it stands for, and what it leaves out. The three add up
 // exactly (docs/numerics.md#compression), so that what a step does not send can be added to the next one's gradient.
-// Below: weights in 8 bits, of which what is left out is gone.
+// Below: codes of 8 and 4 bits, of which what is left out is gone.
 #pragma once
 
 #include <cstddef>
@@ -61,37 +61,44 @@ void count_unconserved(Lane lane, WireForm form, std::span<const WireRun> runs, 
 // only.
 void replace_finite(Lane lane, Vec<const float> come, Vec<float> to);
 
-// ---- weights in 8 bits ---------------------------------------------------------------------------------------------
+// ---- codes of few bits -------------------------------------------------------------------------------------------
 // By blocks of consecutive elements, with a scale in fp32 each: what ZeRO++ sends in place of weights
-// (docs/quantised-weights.md). Of a block of n elements x
+// (docs/quantised-weights.md) and of gradients (docs/quantised-gradients.md). Of a block of n elements x, with a most
+// of 127 for codes of 8 bits and of 7 for codes of 4
 //
-//   scale = max |x| / 127              NaN where an element is not finite
-//   code  = x / scale                  rounded to nearest even, from -127 to 127; 0 where the scale is 0 or NaN
+//   scale = max |x| / most             NaN where an element is not finite
+//   code  = x / scale                  rounded to nearest even, from -most to most; 0 where the scale is 0 or NaN
 //   worth = code * scale               rounded to the type of the tensor
 //
-// and on the wire the scale comes first and the n codes, a byte each, after it.
+// and on the wire the scale comes first and the n codes after it: a byte each, or two to a byte, the earlier one in the
+// low half.
 
 // Planted mistakes.
-enum class Int8Slip : std::uint8_t {
+enum class CodeSlip : std::uint8_t {
   none,
-  one_scale,  // all blocks of a call have the scale of the largest element of them all
-  cut_off,    // codes are rounded towards zero
-  as_fp16,    // bf16 elements are read as if their bits were fp16 ones
+  one_scale,         // all blocks of a call have the scale of the largest element of them all
+  cut_off,           // codes are rounded towards zero
+  as_fp16,           // bf16 elements are read as if their bits were fp16 ones
+  neighbours_scale,  // a sum takes each block apart with the scale of the block before it
+  codes_summed,      // a sum adds up codes, and multiplies with the scale of the first part
+  halves_swapped,    // a sum takes the high half of a byte for the earlier code
 };
 
-struct Int8Form {
+struct CodeForm {
   Index block = kBlock;  // elements; a power of two, at most kBlock
-  Int8Slip slip = Int8Slip::none;
+  CodeSlip slip = CodeSlip::none;
+  int bits = 8;  // or 4
 };
 
-// Bytes of n elements whose blocks begin with the first: n and 4 for each block.
-constexpr SEEKSIM_INLINE Index int8_bytes(Index n, Index block) {
-  return n + Index(sizeof(float)) * ((n + block - 1) / block);
+// Bytes of n elements whose blocks begin with the first: their codes, and 4 a block.
+constexpr SEEKSIM_INLINE Index code_bytes(Index n, Index block, int bits = 8) {
+  const Index whole = n / block, rest = n % block, scale = Index(sizeof(float));
+  return whole * (scale + (block * bits + 7) / 8) + (rest > 0 ? scale + (rest * bits + 7) / 8 : 0);
 }
 
 // Runs of a tensor, ascending; blocks begin again with each. Vectors of elements begin with element `first`, at the
 // beginning of a block, and those of bytes with byte `at`; a run's offset and at count from 0.
-struct Int8Part {
+struct CodePart {
   std::span<const WireRun> runs;
   Index first = 0;
   Index at = 0;
@@ -99,14 +106,26 @@ struct Int8Part {
 
 // wire = the blocks of x. Computes on the CPU only, as all here do.
 template <class T = float>
-void quantise(Lane lane, Int8Form form, Int8Part part, InVec<T> x, Vec<std::byte> wire);
+void quantise(Lane lane, CodeForm form, CodePart part, InVec<T> x, Vec<std::byte> wire);
 
 // y = what the blocks on the wire are worth. Elements of y that are in no run stay as they are.
 template <class T = float>
-void dequantise(Lane lane, Int8Form form, Int8Part part, Vec<const std::byte> wire, OutVec<T> y);
+void dequantise(Lane lane, CodeForm form, CodePart part, Vec<const std::byte> wire, OutVec<T> y);
 
 // y = what x is worth, without a wire; blocks begin again with each `segment` elements.
 template <class T = float>
-void through_int8(Lane lane, Int8Form form, Index segment, InVec<T> x, OutVec<T> y);
+void through_codes(Lane lane, CodeForm form, Index segment, InVec<T> x, OutVec<T> y);
+
+// The same in place, by runs: elements that are in none stay as they are.
+void through_codes(Lane lane, CodeForm form, CodePart part, Vec<float> x);
+
+// What wires are worth together. Wire k begins `stride` bytes after wire k - 1 and is leaf k of a tree (F3) of `count`
+// leaves. sum = the root times `factor` (applied once, skipped when it is 1); elements in no run stay as they are.
+struct CodeWires {
+  Index count = 1;
+  Index stride = 0;
+};
+void sum_codes(Lane lane, CodeForm form, CodePart part, CodeWires wires, Vec<const std::byte> bytes, Vec<float> sum,
+               float factor = 1.0f);
 
 }  // namespace seeksim::kernels

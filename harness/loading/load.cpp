@@ -195,6 +195,7 @@ void check_together(const Reader& top, Scenario& scenario) {
   check_context(top, scenario);
   check_shard_groups(top, scenario);
   check_quantised(top, scenario);
+  read_quantised_gradients(top, scenario);
   check_rules(top, scenario);
   check_recovery(top, scenario);
   check_own_family(top, scenario);

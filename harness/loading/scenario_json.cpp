@@ -15,6 +15,7 @@
 #include "harness/loading/features/fp8.h"
 #include "harness/loading/features/local_sgd.h"
 #include "harness/loading/features/optimizer_state.h"
+#include "harness/loading/features/quantised.h"
 #include "harness/loading/features/samples.h"
 #include "harness/loading/features/staleness.h"
 #include "harness/loading/fsdp_form.h"
@@ -71,6 +72,7 @@ bool has_golden(const Scenario& s) { return s.golden.any(); }
 bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
 bool has_changes(const Scenario& s) { return !s.train.definition.changes.empty(); }
 bool quantises(const Scenario& s) { return s.train.definition.quantised.on(); }
+bool quantises_gradients(const Scenario& s) { return s.train.definition.quantised_gradients.on(); }
 bool casts_to_fp8(const Scenario& s) { return s.train.definition.fp8.on(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 bool come_late(const Scenario& s) { return s.train.definition.staleness.on(); }
@@ -240,6 +242,13 @@ const Keys<Scenario>& scenario_keys() {
        kBits,
        "Elements that share a scale, with deepspeed.zero_optimization.zero_quantized_weights: a power of two. Blocks "
        "begin again with each parameter, and with each part of it that tensor parallelism may split off."},
+      {"quantized_gradients",
+       inside(quantised_gradients_keys(), &Scenario::train, &TrainPlan::definition, &Definition::quantised_gradients)
+           .read_by_hand()
+           .when(quantises_gradients),
+       quantised_gradients_keys().shape(), kBits,
+       "With deepspeed.zero_optimization.zero_quantized_gradients: which samples have a gradient that is quantised "
+       "apart, and to what."},
       {"evaluation", section(evaluation_keys()).when(has_evaluation), evaluation_keys().shape(), kBits,
        "The loss of samples that no step trains on, between steps: without gradients and dropout."},
       {"curriculum",

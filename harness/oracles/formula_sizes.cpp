@@ -144,6 +144,110 @@ std::vector<BudgetLine> group_calls(const FormulaSizes& s, std::int64_t steps, i
            0, true, "four a layer, rank and micro-step, and one or two where it is recomputed; two in an evaluation"}};
 }
 
+// ---- quantised gradients -------------------------------------------------------------------------------------------
+
+namespace {
+
+// Bytes of each rank's shard, and of its part of the tied head's use, in codes of so many bits.
+std::vector<double> coded_shares(const FormulaSizes& s, int bits) {
+  const int block = s.plan.definition.quantised_gradients.block;
+  std::vector<double> shares(std::size_t(s.N), 0.0);
+  const auto add = [&](const runtime::ParameterInfo& p) {
+    const double each = double(runtime::code_bytes(p, block, bits)) / double(p.size);
+    for (int rank = 0; rank < s.N; ++rank)
+      shares[std::size_t(rank)] += each * s.share(rank, double(p.offset), double(p.size));
+  };
+  for (const runtime::ParameterInfo* p : s.parameters.trainable()) add(*p);
+  if (s.H > 0) add(s.parameters.wte());
+  return shares;
+}
+
+// Of a step. A group's elements go to whoever adds them up, who is their owner; or, where sums of groups go on in codes
+// too, a rank that has one of these groups: the owner, if it is one, else they take turns.
+struct InCodes {
+  explicit InCodes(const FormulaSizes& sizes)
+      : s(sizes),
+        cut(sizes.cut()),
+        samples(double(s.plan.definition.global_batch) / s.plan.definition.quantised_gradients.groups),
+        inner(s.plan.definition.quantised_gradients.inner),
+        group(coded_shares(s, s.plan.definition.quantised_gradients.bits)),
+        sum(coded_shares(s, s.plan.definition.quantised_gradients.outer_bits)) {}
+
+  bool sums() const {
+    return inner > 1 && (cut.count() == 1 || std::fmod(double(cut.window(0).size()), inner * samples) == 0);
+  }
+  double groups(int k, int rank) const { return double(cut.samples(k, rank).size()) / samples; }
+  // Of the samples of the number-th sum.
+  double groups_in(int k, int rank, double number) const {
+    const runtime::SampleRange own = cut.samples(k, rank);
+    const double begin = std::max(double(own.begin), number * inner * samples);
+    return std::max(0.0, std::min(double(own.end), (number + 1) * inner * samples) - begin) / samples;
+  }
+  // Where a rank's part ends, half a block is on the one side or on the other.
+  struct Sent {
+    double bytes = 0, slack = 0;
+  };
+  double half_block(int bits) const {
+    const double ends = s.H > 0 ? 4 : 2;
+    const int block = s.plan.definition.quantised_gradients.block;
+    return ends * double(kernels::code_bytes(kernels::kBlock / 2, block, bits));
+  }
+  Sent sent(int rank) const {
+    Sent all;
+    for (int k = 0; k < cut.count(); ++k) {
+      const double here = groups(k, rank);
+      if (rank + 1 < s.N) all.bytes += kFloat * here;  // losses
+      if (!sums()) all.slack += here * half_block(s.plan.definition.quantised_gradients.bits);
+      for (int owner = 0; owner < s.N && !sums(); ++owner)
+        if (owner != rank) all.bytes += here * group[std::size_t(owner)];
+      const runtime::SampleRange window = cut.window(k);
+      for (double number = double(window.begin) / (inner * samples);
+           sums() && number * inner * samples < double(window.end); ++number)
+        add_sum(k, rank, number, all);
+    }
+    return all;
+  }
+  void add_sum(int k, int rank, double number, Sent& all) const {
+    std::vector<int> makers;
+    for (int other = 0; other < s.N; ++other)
+      if (groups_in(k, other, number) > 0) makers.push_back(other);
+    const double here = groups_in(k, rank, number);
+    for (int owner = 0; owner < s.N && here > 0; ++owner) {
+      const bool makes = groups_in(k, owner, number) > 0;
+      const int adds = makes ? owner : makers[std::size_t(owner) % makers.size()];
+      if (adds != rank) all.bytes += here * group[std::size_t(owner)];
+      if (adds == rank) all.slack += here * half_block(s.plan.definition.quantised_gradients.bits);
+      if (adds != rank || owner == rank) continue;
+      all.bytes += sum[std::size_t(owner)];
+      all.slack += half_block(s.plan.definition.quantised_gradients.outer_bits);
+    }
+  }
+
+  const FormulaSizes& s;
+  runtime::StepCut cut;
+  double samples;  // of a group
+  double inner;
+  std::vector<double> group, sum;  // bytes of each rank's share
+};
+
+}  // namespace
+
+int quantised_ways(const FormulaSizes& s) {
+  return s.plan.definition.quantised_gradients.on() && InCodes(s).sums() ? 2 : 1;
+}
+
+BudgetLine quantised_traffic(const FormulaSizes& s, std::int64_t steps) {
+  const InCodes codes(s);
+  InCodes::Sent most;
+  for (int rank = 0; rank < s.N; ++rank) {
+    const InCodes::Sent sent = codes.sent(rank);
+    most = {std::max(most.bytes, sent.bytes), std::max(most.slack, sent.slack)};
+  }
+  return {"reduce_scatter", double(steps) * most.bytes, double(steps) * most.slack, false,
+          codes.sums() ? "codes of its groups to who adds them up, codes of sums to their owners, and losses"
+                       : "groups x the codes of P(N-1)/N and what it does not own of H, and losses"};
+}
+
 // ---- context groups ------------------------------------------------------------------------------------------------
 
 namespace {
@@ -166,7 +270,9 @@ Share share_of(const FormulaSizes& s, int group) {
   for (const SampleRange& samples : all) {
     if (samples.size() == 0) continue;
     share.samples += double(samples.size());
-    share.blocks += double(kernels::cover(samples.begin, samples.end, cut.leaves).size());
+    const runtime::QuantisedGradientsPlan& quantised = s.plan.definition.quantised_gradients;
+    share.blocks += quantised.on() ? double(samples.size() * quantised.groups / cut.leaves)
+                                   : double(kernels::cover(samples.begin, samples.end, cut.leaves).size());
     share.micro_batches += 1;
   }
   return share;

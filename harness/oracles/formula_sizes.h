@@ -18,7 +18,7 @@
 #include "runtime/layout/placement_rule.h"
 #include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
-#include "runtime/zero/int8_wire.h"
+#include "runtime/zero/code_wire.h"
 
 namespace seeksim::harness {
 
@@ -111,7 +111,7 @@ struct FormulaSizes {
   // Bytes of a parameter where it is gathered: C an element, or in 8 bits one and 4 a block.
   double gathered_bytes(const runtime::ParameterInfo& p) const {
     const runtime::QuantisedWeightsPlan& quantised = plan.definition.quantised;
-    return quantised.on() ? double(runtime::int8_bytes(p, quantised.block)) : C * double(p.size);
+    return quantised.on() ? double(runtime::code_bytes(p, quantised.block)) : C * double(p.size);
   }
   // Bytes of a rank's secondary shard, which holds what travelled.
   double secondary_bytes(int rank) const {
@@ -147,6 +147,10 @@ std::vector<GatheredModule> gathered_modules(const FormulaSizes& sizes);
 double persistent_elements(const FormulaSizes& sizes);
 // Bytes through which gathers in 8 bits pass: the largest module's, and those of what stays gathered.
 double wire_bytes(const FormulaSizes& sizes);
+
+// Bytes that a rank sends at most in so many steps, and exchanges a bucket, where gradients are quantised.
+BudgetLine quantised_traffic(const FormulaSizes& sizes, std::int64_t steps);
+int quantised_ways(const FormulaSizes& sizes);
 
 // The expert group that the first rank is in, of micro-batches as large as they get. Not connected.
 runtime::ExpertGroup expert_group(const FormulaSizes& sizes);

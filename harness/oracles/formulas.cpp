@@ -282,8 +282,11 @@ std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, 
   }
   const double reduced =
       most(s, [&](int rank) { return roots(s, rank) * (s.P - s.share(rank, 0, s.P) + s.H - s.share(rank, 0, s.H)); });
-  kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
-       "roots x (P(N-1)/N + what it does not own of H) a step");
+  if (s.plan.definition.quantised_gradients.on())
+    lines.push_back(quantised_traffic(s, steps));
+  else
+    kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
+         "roots x (P(N-1)/N + what it does not own of H) a step");
   if (const int groups = s.groups.groups(); groups > 1) {
     const double own = most(s, [&](int rank) { return s.share(rank, 0, s.P) + s.share(rank, 0, s.H) + 1; });
     std::size_t sums = 0;
@@ -369,8 +372,9 @@ std::vector<BudgetLine> zero_calls(const FormulaSizes& s, int micro_batches, std
          "one a rank and step (and a run of experts or of others), and one a rank and evaluation");
     return lines;
   }
-  kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets,
-       "one a rank, (stages 2 and 3) micro-step and bucket, and two buckets side by side hold more than one may");
+  kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets * quantised_ways(s),
+       "one a rank, (stages 2 and 3) micro-step and bucket (two where sums of groups are quantised), and two buckets "
+       "side by side hold more than one may");
   const double sums = s.groups.groups() > 1 ? 2 * each : 0;
   if (sums + evaluations > 0)
     kind("all_reduce", sums + evaluations,

@@ -91,6 +91,7 @@ std::string not_in_reference(const runtime::Definition& d) {
   if (d.local_sgd.on()) return "the reference knows no workers with weights of their own (local_sgd)";
   if (d.fp8.on()) return "the reference knows no casts to 8 bits";
   if (d.quantised.on()) return "the reference knows no quantised weights";
+  if (d.quantised_gradients.on()) return "the reference knows no quantised gradients";
   if (d.quirks.any()) return "the reference knows no quirks of other frameworks";
   return "";
 }

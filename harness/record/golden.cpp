@@ -189,6 +189,12 @@ Json key_fields(const runtime::Definition& d) {
   if (d.staleness.on()) fields["staleness"] = staleness_fields(d.staleness);
   if (d.fp8.on()) fields["fp8"] = fp8_fields(d.fp8);
   if (d.quantised.on()) fields["quantised_weights"] = d.quantised.block;
+  if (const runtime::QuantisedGradientsPlan& q = d.quantised_gradients; q.on())
+    fields["quantised_gradients"] = {{"groups", q.groups},
+                                     {"inner", q.inner},
+                                     {"bits", q.bits},
+                                     {"outer_bits", q.inner > 0 ? q.outer_bits : 0},
+                                     {"block", q.block}};
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;

@@ -268,6 +268,9 @@ std::string layout_line(const Scenario& scenario) {
   if (layout.parallel.gather_rule != nullptr) axes += "; gathers by " + layout.parallel.own_gather;
   if (scenario.train.definition.quantised.on())
     axes += fmt::format("; gathers in 8 bits, a scale for {} elements", scenario.train.definition.quantised.block);
+  if (const runtime::QuantisedGradientsPlan& q = scenario.train.definition.quantised_gradients; q.on())
+    axes += fmt::format("; gradients of {} groups in {} bits{}", q.groups, q.bits,
+                        q.inner > 1 ? fmt::format(", sums of {} in {}", q.inner, q.outer_bits) : "");
   return fmt::format("  layout    ZeRO stage {}, {}{}; micro-batch {} x {} accumulation step{}\n", layout.zero.stage,
                      name(scenario.train.definition.precision.compute), axes, layout.micro_batch, accumulation,
                      accumulation == 1 ? "" : "s");

@@ -129,6 +129,7 @@ std::string why_not(const Scenario& scenario) {
   if (train.definition.compression.on()) return "gradients are compressed";
   if (train.definition.quantised.on()) return "weights are gathered in 8 bits (zero_quantized_weights)";
   if (train.definition.staleness.on()) return "gradients come late (staleness)";
+  if (train.definition.quantised_gradients.on()) return "gradients travel in few bits (zero_quantized_gradients)";
   if (train.definition.local_sgd.on()) return "workers have weights of their own (local_sgd)";
   if (train.layout.parallel.gather_rule != nullptr) return "gathers travel in rounds (world.all_gather)";
   if (train.layout.zero.rule != nullptr) return "where shards end is the program's own (world.placement)";

@@ -89,6 +89,21 @@ void draw_quantised(Json& s) {
   remove_experts(s["model"]);
 }
 
+void draw_quantised_gradients(Json& s) {
+  const int inner = any_of<int>({1, 2, 4, 8}), groups = inner * between(1, 4), samples = any_of<int>({1, 2, 4});
+  s["deepspeed"]["zero_optimization"]["zero_quantized_gradients"] = true;
+  s["deepspeed"]["train_batch_size"] = groups * samples;
+  s["deepspeed"]["train_micro_batch_size_per_gpu"] = samples * between(1, 3);
+  s["quantized_gradients"] = {{"groups", groups},
+                              {"inner", inner},
+                              {"bits", any_of<int>({4, 8})},
+                              {"outer_bits", any_of<int>({4, 8})},
+                              {"block", any_of<int>({1, 8, 64, 256, 1024})}};
+  Json& checks = s["checks"];
+  checks.erase(std::remove(checks.begin(), checks.end(), "conservation"), checks.end());
+  remove_experts(s["model"]);
+}
+
 void draw_evaluation(Json& s) {
   s["evaluation"] = {{"every_steps", between(0, 2)}, {"samples", between(1, 9)}, {"micro_batch", between(1, 4)}};
   if (s["data"].contains("text")) s["data"]["held_out_bytes"] = s["model"]["context"].get<int>() + between(1, 500);

@@ -31,6 +31,8 @@ void draw_staleness(Json& s);
 void draw_fp8(Json& s);
 // Weights in 8 bits by blocks of any size.
 void draw_quantised(Json& s);
+// Gradients in 4 or 8 bits, groups and sums of any size that a micro-batch can hold.
+void draw_quantised_gradients(Json& s);
 // Fewer held-out samples than ranks, or more, in micro-batches of any size.
 void draw_evaluation(Json& s);
 // Sets of samples; unless what counts samples by tags wants all of them alike, lengths by step and packed documents.

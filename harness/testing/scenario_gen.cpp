@@ -363,6 +363,7 @@ Drawn draw(const Wanted& wanted) {
   if (wanted.staleness) draw_staleness(s);
   if (wanted.fp8) draw_fp8(s);
   if (wanted.quantised) draw_quantised(s);
+  if (wanted.quantised_gradients) draw_quantised_gradients(s);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
   if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
   if (!wanted.corrupt && !wanted.local_sgd && !wanted.staleness)

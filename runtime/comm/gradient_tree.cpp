@@ -29,6 +29,25 @@ TreeNode lifted(TreeNode node, Index leaves, int top_level) {
   return node;
 }
 
+std::vector<TreeNode> nodes_of(const SampleRange& samples, Index leaves, int top_level) {
+  std::vector<TreeNode> nodes;
+  for (const TreeNode node : kernels::cover(samples.begin, samples.end, leaves)) {
+    const int level = std::min(node.level, top_level);
+    const Index first = node.index << (node.level - level), end = (node.index + 1) << (node.level - level);
+    for (Index index = first; index < end && (index << level) < samples.end; ++index) nodes.push_back({level, index});
+  }
+  return nodes;
+}
+
+TreeNode inside(TreeNode node, TreeNode root) {
+  SEEKSIM_CHECK(node.level <= root.level, "node of level %d under level %d", node.level, root.level);
+  return {node.level, node.index - (root.index << (root.level - node.level))};
+}
+
+bool lies_under(TreeNode node, TreeNode root) {
+  return node.level <= root.level && node.index >> (root.level - node.level) == root.index;
+}
+
 void GradientTree::begin(Index leaves, int top_level) {
   leaves_ = leaves;
   top_level_ = top_level;
@@ -70,7 +89,8 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
   auto self = find(lifted(node, leaves_, top_level_), false);
   SEEKSIM_CHECK(self != held_.end(), "node (%d, %lld) is not open", node.level, static_cast<long long>(node.index));
   self->closed = true;
-  for (;;) {
+  for (int level = node.level;;) {  // that it has samples of: one without a sibling stands higher
+    round_complete(launch, level, *self->buffer);
     const TreeNode at = self->node;
     if (at.level >= top_level_) return;
     const auto sibling = find({at.level, at.index ^ 1}, true);
@@ -85,6 +105,7 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
         },
         VecView<const float>{left, 0, elements_}, VecView<float>{right, 0, elements_});
     free_.push_back(left);
+    level = at.level + 1;
     const Held merged{lifted({at.level + 1, at.index / 2}, leaves_, top_level_), right, true};
     held_.erase(std::max(self, sibling));
     held_.erase(std::min(self, sibling));
@@ -98,6 +119,17 @@ void GradientTree::join(Launcher& launch) {
   top_level_ = CompressionPlan::kNoLevel;
   for (Held& held : held_) held = {lifted(held.node, leaves_, top_level_), held.buffer, false};
   for (const TreeNode node : apart) close(launch, node);
+}
+
+void GradientTree::round_complete(Launcher& launch, int level, Buffer& node) {
+  for (const NodeRounding& rounding : rounding_) {
+    if (rounding.level != level || elements_ == 0) continue;
+    launch(
+        "gradients", SEEKSIM_SITE, memory_cost(2 * elements_, 3),
+        [form = rounding.form, part = kernels::CodePart{rounding.runs, rounding.first, 0}](
+            kernels::Lane lane, kernels::Vec<float> x) { kernels::through_codes(lane, form, part, x); },
+        VecView<float>{&node, 0, elements_});
+  }
 }
 
 void GradientTree::scale(Launcher& launch, float factor) {

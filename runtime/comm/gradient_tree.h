@@ -3,10 +3,14 @@
 // on the left. What is left are the subtree roots of this rank's samples, the same whatever the micro-batches were.
 #pragma once
 
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "kernels/compression.h"
 #include "kernels/tree.h"
 #include "runtime/launch/launcher.h"
+#include "runtime/layout/shard.h"
 #include "runtime/plan/compression_plan.h"
 #include "runtime/seams/seams.h"
 
@@ -20,6 +24,14 @@ struct LossScale {
   float at_root = 1;
 };
 
+// What nodes of one level are rounded to: their elements are those of the runs from `first` on.
+struct NodeRounding {
+  int level = 0;
+  kernels::CodeForm form;
+  std::span<const kernels::WireRun> runs;
+  Index first = 0;
+};
+
 class GradientTree {
  public:
   // elements: of one node; 0 of a member that owns none, which merges nothing. Buffers are made when first needed and
@@ -30,6 +42,9 @@ class GradientTree {
   // Serves as the first node's buffer. Outlives the tree.
   void adopt(Buffer& buffer) { free_.push_back(&buffer); }
 
+  // From now on nodes of these levels are rounded as soon as they are complete, before they are merged (quantised
+  // gradients).
+  void round_nodes(std::vector<NodeRounding> rounding) { rounding_ = std::move(rounding); }
   // A new step of `leaves` samples; forgets what an interrupted one left. top_level: nodes of this level stay apart,
   // although they have siblings (compressed groups).
   void begin(Index leaves, int top_level = CompressionPlan::kNoLevel);
@@ -64,6 +79,7 @@ class GradientTree {
   };
   std::vector<Held>::iterator find(kernels::TreeNode node, bool closed);
   Buffer* take_buffer();
+  void round_complete(Launcher& launch, int level, Buffer& node);
   Index held_elements() const { return elements_ > 0 ? elements_ : 1; }  // of a buffer: none is empty
 
   Device& device_;
@@ -71,6 +87,7 @@ class GradientTree {
   Space space_;
   Index leaves_ = 0;
   int top_level_ = CompressionPlan::kNoLevel;
+  std::vector<NodeRounding> rounding_;
   std::vector<BufferPtr> buffers_;  // made here
   std::vector<Buffer*> free_;
   std::vector<Held> held_;
@@ -78,5 +95,13 @@ class GradientTree {
 
 // The highest node with the same leaves, up to top_level: a left child without a right sibling stands for its parent.
 kernels::TreeNode lifted(kernels::TreeNode node, Index leaves, int top_level = CompressionPlan::kNoLevel);
+
+// The aligned nodes of the tree over `leaves` samples that these fill, none of them above top_level.
+std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index leaves,
+                                        int top_level = CompressionPlan::kNoLevel);
+
+// A node as seen from an ancestor `root`, as if that were the whole tree; whether that is one.
+kernels::TreeNode inside(kernels::TreeNode node, kernels::TreeNode root);
+bool lies_under(kernels::TreeNode node, kernels::TreeNode root);
 
 }  // namespace seeksim::runtime

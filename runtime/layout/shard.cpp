@@ -83,7 +83,8 @@ SampleRange StepCut::samples_of_rank(int k, int rank) const {
     return {groups.begin * grain, groups.end * grain};
   }
   const SampleRange all = window(k);
-  return {all.begin + rank * all.size() / ranks, all.begin + (rank + 1) * all.size() / ranks};
+  const Index parts = all.size() / grain;
+  return {all.begin + rank * parts / ranks * grain, all.begin + (rank + 1) * parts / ranks * grain};
 }
 
 std::vector<SampleRange> micro_batches(SampleRange samples, Index micro_batch) {

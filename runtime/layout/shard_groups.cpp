@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "runtime/layout/quantised_groups.h"
 
 namespace seeksim::runtime {
 
@@ -45,6 +46,10 @@ StepCut step_cut(const TrainPlan& plan, int replicas, int data) {
   cut.micro = std::min<Index>(plan.layout.micro_batch, batch);
   cut.interleaved = plan.layout.zero.placement().gradients == Place::sharded;
   cut.grain = plan.definition.part_samples();
+  if (plan.definition.quantised_gradients.on()) {  // groups are quantised whole, by the rank that has their samples
+    cut.grain = quantised_groups(plan.definition).samples;
+    cut.micro = std::max(cut.micro / cut.grain, Index(1)) * cut.grain;
+  }
   cut.each = plan.layout.parallel.expert;
   cut.groups = groups.groups();
   cut.group = groups.group_of(data);

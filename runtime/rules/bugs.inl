@@ -424,6 +424,31 @@ SEEKSIM_BUG(rounding_by_place,
             "(stochastic_rounding, ZeRO 1 to 3)",
             "golden")
 SEEKSIM_BUG(rounding_same_each_step, "stochastic rounding draws the same bits in every step (stochastic_rounding)", "golden")
+SEEKSIM_BUG(qgz_neighbours_scale,
+            "who adds up quantised gradients takes each block apart with the scale of the block before it "
+            "(zero_quantized_gradients, quantized_gradients.block 64)",
+            "golden")
+SEEKSIM_BUG(qgz_codes_summed,
+            "who adds up quantised gradients adds codes, and multiplies with the scale of the first group "
+            "(zero_quantized_gradients)",
+            "golden")
+SEEKSIM_BUG(qgz_halves_swapped,
+            "rank 1 takes the high half of a byte for the earlier code of 4 bits (zero_quantized_gradients)", "golden")
+SEEKSIM_BUG(qgz_sums_not_rounded,
+            "rank 1 does not round sums of groups that are complete only after a later micro-step "
+            "(zero_quantized_gradients, quantized_gradients.inner of more groups than a micro-step has)",
+            "golden")
+SEEKSIM_BUG(qgz_last_scale_lost,
+            "rank 1 loses the scale of the last block of the last group that it is sent (zero_quantized_gradients)",
+            "golden")
+SEEKSIM_BUG(qgz_group_of_rank,
+            "a rank quantises the sum of all its groups in place of each, so that the number of ranks decides bits "
+            "(zero_quantized_gradients, several groups a micro-batch)",
+            "golden")
+SEEKSIM_BUG(qgz_averaged_over_nodes_only,
+            "quantised gradients of matrices are divided by the nodes, of vectors by all groups "
+            "(zero_quantized_gradients, quantized_gradients.inner)",
+            "golden")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")

@@ -13,16 +13,6 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
-std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch, int top_level) {
-  std::vector<kernels::TreeNode> nodes;
-  for (const kernels::TreeNode node : kernels::cover(samples.begin, samples.end, global_batch)) {
-    const int level = std::min(node.level, top_level);
-    const Index first = node.index << (node.level - level), end = (node.index + 1) << (node.level - level);
-    for (Index index = first; index < end && (index << level) < samples.end; ++index) nodes.push_back({level, index});
-  }
-  return nodes;
-}
-
 void Reduction::allocate() {
   const Parameters& p = tensors_.parameters();
   if (p.part().by_experts) split_.emplace(p);
@@ -34,8 +24,17 @@ void Reduction::allocate() {
   }
   for (std::size_t piece = 0; piece < p.pieces().size(); ++piece)
     trees_.emplace_back(bench_.rank.device, p.gradient_end(piece) - p.gradient_begin(piece));
+  if (bench_.definition().quantised_gradients.on()) round_groups();
   if (bench_.shards_optimizer() && trees_.size() == 1 && tensors_.sums() != nullptr)
     trees_.front().adopt(*tensors_.sums());
+}
+
+// What a group adds is rounded here too, though none of it travels.
+void Reduction::round_groups() {
+  const Parameters& p = tensors_.parameters();
+  codes_.emplace(p, bench_.plan);
+  for (std::size_t piece = 0; piece < trees_.size(); ++piece)
+    trees_[piece].round_nodes(codes_->rounding(p.gradient_begin(piece)));
 }
 
 void Reduction::connect(Index blocks) {
@@ -71,7 +70,7 @@ void Reduction::give_back() {
 }
 
 void Reduction::begin_step() {
-  for (GradientTree& tree : trees_) tree.begin(bench_.definition().global_batch, bench_.group_level());
+  for (GradientTree& tree : trees_) tree.begin(bench_.definition().global_batch, bench_.definition().part_level());
   if (of_experts_) of_experts_->begin(bench_.definition().global_batch);
   if (!reducer_) return;
   // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's tree.

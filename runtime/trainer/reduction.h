@@ -20,12 +20,9 @@
 #include "runtime/zero/compressed_reduction.h"
 #include "runtime/zero/gradient_reducer.h"
 #include "runtime/zero/group_gradients.h"
+#include "runtime/zero/quantised_reduction.h"
 
 namespace seeksim::runtime {
-
-// The aligned nodes of the tree over a step's samples that a micro-batch fills, none of them above top_level.
-std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch,
-                                        int top_level = CompressionPlan::kNoLevel);
 
 class Reduction {
  public:
@@ -69,12 +66,14 @@ class Reduction {
   void come_late();
   void tell_late(std::int64_t step);
   void keep_apart();
+  void round_groups();
   ElementType accumulator() const { return accumulation_type(bench_.quirks(), bench_.compute_type()); }
 
   Workbench& bench_;
   Tensors& tensors_;
   World& world_;
   std::vector<GradientTree> trees_;         // this rank's subtree roots, by piece, where gradients are replicated
+  std::optional<GradientCodes> codes_;      // where gradients are quantised, and replicated
   std::optional<GradientSplit> split_;      // where experts are divided among ranks, and
   std::optional<GradientTree> of_experts_;  // the group's subtree roots of the experts that are here
   std::optional<GradientReducer> reducer_;  // where the optimizer is sharded

@@ -11,6 +11,7 @@
 #include "runtime/detect/observer.h"
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
+#include "runtime/layout/quantised_groups.h"
 #include "runtime/plan/plan.h"
 #include "runtime/seams/rank.h"
 #include "runtime/trainer/planted.h"
@@ -33,8 +34,11 @@ struct Workbench {
   const Definition& definition() const { return plan.definition; }
   const Quirks& quirks() const { return plan.definition.quirks; }
   ElementType compute_type() const { return plan.definition.precision.compute; }
-  // The level of the tree over samples at which a part of the step is a node, whose gradient stays apart.
-  int group_level() const { return definition().part_level(); }
+  // The level of the tree over samples at which a part of the step is a node, whose gradient stays apart or is rounded.
+  int group_level() const {
+    const Definition& d = definition();
+    return d.quantised_gradients.on() ? quantised_groups(d).level() : d.part_level();
+  }
   // A run of shapes has no values: no digests, gradients, replicas, poison or weights to tell of.
   bool has_values() const { return plan.numerics != Numerics::shapes; }
   bool alone() const { return plan.layout.parallel.alone(); }  // the model is whole on this rank

@@ -32,7 +32,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const
   }
   for (int m = 0; m < parameters.modules(); ++m) add_module(parameters.module(m));
   quantised_.on = plan.definition.quantised.on();
-  quantised_.form = int8_form(plan);
+  quantised_.form = weights_form(plan);
   if (quantised_.on) allocate_wires();
   const int layers = parameters.layers();
   for (const ModelPiece& piece : parameters.pieces())
@@ -74,16 +74,16 @@ void GatheredWeights::allocate_wires() {
   };
   Index most = 0;
   for (Module& module : modules_) {
-    module.wire = Int8Wire(parameters_, quantised_.form.block, module.stretches);
+    module.wire = CodeWire(parameters_, quantised_.form, module.stretches);
     most = std::max(most, module.wire.bytes());
   }
   if (most > 0) quantised_.bytes = make(most);
-  quantised_.flat = Int8Wire(parameters_, quantised_.form.block,
+  quantised_.flat = CodeWire(parameters_, quantised_.form,
                              {{0, trainable_, 0}, {trainable_, parameters_.size() - trainable_, trainable_}});
   if (!persistent_) return;
   std::vector<Stretch> all = kept_;
   all.insert(all.end(), kept_frozen_.begin(), kept_frozen_.end());
-  quantised_.persistent = Int8Wire(parameters_, quantised_.form.block, all);
+  quantised_.persistent = CodeWire(parameters_, quantised_.form, all);
   quantised_.of_persistent = make(quantised_.persistent.bytes());
 }
 
@@ -209,12 +209,12 @@ void GatheredWeights::keep_secondary(Module& m) {
 // What travelled, as soon as it is there. On the queue of the gathers, which takes care of the order.
 void GatheredWeights::keep_secondary_bytes(Module& m) {
   if (m.is_kept && bug_.is(Bug::secondary_shards_stale)) return;
-  const Int8Way way = way_of(m.wire, quantised_.bytes, false);
+  const CodeWay way = way_of(m.wire, quantised_.bytes, false);
   const int me = secondary_->comm->position();
   for (const Stretch& s : m.first_here) {
     const ShardInfo own = secondary_cut_->shard_in(me, s.offset, s.offset + s.size);
     if (own.size > 0)
-      Int8Way::copy(launch_, m.name, way.bytes_of(s.at + own.offset - s.offset, own.size), secondary_bytes(own));
+      CodeWay::copy(launch_, m.name, way.bytes_of(s.at + own.offset - s.offset, own.size), secondary_bytes(own));
   }
   m.kept = launch_.queue().record();
   m.is_kept = true;
@@ -225,7 +225,7 @@ VecView<std::byte> GatheredWeights::secondary_bytes(const ShardInfo& own) const 
   const int me = secondary_->comm->position();
   const bool frozen = own.offset >= trainable_;
   const ShardInfo all = frozen ? secondary_cut_->frozen(me) : secondary_cut_->shard(me);
-  const Int8Wire& flat = quantised_.flat;
+  const CodeWire& flat = quantised_.flat;
   return vec<std::byte>(*(frozen ? secondary_memory_.frozen : secondary_memory_.shard),
                         flat.bytes_of(all.offset, own.offset - all.offset), flat.bytes_of(own.offset, own.size));
 }
@@ -359,11 +359,11 @@ Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step, bool 
   std::vector<Stretch> stretches = kept_;
   if (new_world) stretches.insert(stretches.end(), kept_frozen_.begin(), kept_frozen_.end());
   const bool exact = bug_.is(Bug::quantised_persistent_exact);
-  const Int8Way way = way_of(quantised_.persistent, quantised_.of_persistent, exact);
+  const CodeWay way = way_of(quantised_.persistent, quantised_.of_persistent, exact);
   return gather(launch, op, stretches, *persistent_, all_, way);
 }
 
-Int8Way GatheredWeights::way_of(const Int8Wire& wire, const BufferPtr& bytes, bool exact) const {
+CodeWay GatheredWeights::way_of(const CodeWire& wire, const BufferPtr& bytes, bool exact) const {
   return {quantised_.on && !exact ? &wire : nullptr, bytes.get(), quantised_.form};
 }
 
@@ -377,7 +377,7 @@ void GatheredWeights::bring_own(Launcher& launch, const Op& op, Index at, AnyVec
 }
 
 Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into,
-                              const Owners& owners, const Int8Way& way) {
+                              const Owners& owners, const CodeWay& way) {
   pieces_.clear();
   const Partition& partition = *owners.partition;
   const int me = owners.comm->position();
@@ -413,7 +413,7 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
     else if (!way.on() || !is_here)
       copy_values(launch, op.tensor, SEEKSIM_SITE, from, to_own);
     if (way.on() && secondary_ && owners.comm == secondary_->comm)
-      Int8Way::copy(launch, op.tensor, secondary_bytes(own), way.bytes_of(to_own.offset, own.size));
+      CodeWay::copy(launch, op.tensor, secondary_bytes(own), way.bytes_of(to_own.offset, own.size));
     else if (way.on())
       way.quantise(launch, op.tensor, sent, to_own.offset);
   }

@@ -18,7 +18,7 @@
 #include "runtime/layout/partition.h"
 #include "runtime/layout/segments.h"
 #include "runtime/model/model.h"
-#include "runtime/zero/int8_wire.h"
+#include "runtime/zero/code_wire.h"
 #include "runtime/zero/swapped_parameters.h"
 
 namespace seeksim::runtime {
@@ -59,7 +59,7 @@ class GatheredWeights final : public Weights {
   struct Module {
     std::vector<Stretch> stretches;
     std::vector<Stretch> first_here;  // those of parameters that no module before it has
-    Int8Wire wire;                    // where weights are quantised
+    CodeWire wire;                    // where weights are quantised
     Index size = 0;
     const char* name = "";
     int buffer = -1;  // where it is gathered; -1: nowhere
@@ -84,9 +84,9 @@ class GatheredWeights final : public Weights {
   void add_module(const std::vector<const ParameterInfo*>& parameters);
   void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const;
   Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into, const Owners& from,
-               const Int8Way& way);
+               const CodeWay& way);
   void allocate_wires();
-  Int8Way way_of(const Int8Wire& wire, const BufferPtr& bytes, bool exact) const;
+  CodeWay way_of(const CodeWire& wire, const BufferPtr& bytes, bool exact) const;
   void keep_quantised(Launcher& launch, const Op& op, const std::vector<Stretch>& stretches, Buffer& from);
   void connect_secondary(Communicator& group);
   void keep_secondary(Module& module);
@@ -139,9 +139,9 @@ class GatheredWeights final : public Weights {
   std::vector<Piece> pieces_;
   struct Quantised {
     bool on = false;
-    kernels::Int8Form form;
-    Int8Wire persistent;             // of parameters that stay gathered, trained and frozen
-    Int8Wire flat;                   // of the flat space: where its blocks lie in secondary shards
+    kernels::CodeForm form;
+    CodeWire persistent;             // of parameters that stay gathered, trained and frozen
+    CodeWire flat;                   // of the flat space: where its blocks lie in secondary shards
     BufferPtr bytes, of_persistent;  // gathers follow one another on their queue, those of persistent ones on another
   } quantised_;
   Op last_;

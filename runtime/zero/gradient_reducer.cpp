@@ -20,20 +20,6 @@ using kernels::TreeNode;
 using kernels::TreePart;
 using kernels::Vec;
 
-namespace {
-
-// A node of the step's tree as seen from an ancestor `root`, as if that were the whole tree.
-TreeNode inside(TreeNode node, TreeNode root) {
-  SEEKSIM_CHECK(node.level <= root.level, "node of level %d under level %d", node.level, root.level);
-  return {node.level, node.index - (root.index << (root.level - node.level))};
-}
-
-bool lies_under(TreeNode node, TreeNode root) {
-  return node.level <= root.level && node.index >> (root.level - node.level) == root.index;
-}
-
-}  // namespace
-
 GradientReducer::GradientReducer(Rank& rank, const Parameters& parameters, const TrainPlan& plan)
     : rank_(rank),
       parameters_(parameters),
@@ -42,7 +28,9 @@ GradientReducer::GradientReducer(Rank& rank, const Parameters& parameters, const
       buckets_(gradient_buckets(parameters, plan.layout.zero.reduce_bucket_elements)),
       launch_(rank.device.communication_queue(), rank.id),
       copies_(rank.device.copy_queue(), rank.id, 0, OpKind::copy),
-      host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute) {}
+      host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute) {
+  if (plan.definition.quantised_gradients.on()) quantised_.emplace(rank, parameters, plan, launch_);
+}
 
 void GradientReducer::connect(Communicator& comm, const Partition& partition, const StepCut& cut,
                               Communicator* replicas) {
@@ -51,6 +39,7 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
   partition_ = &partition;
   cut_ = cut;
   const int me = comm.position();
+  if (quantised_) quantised_->connect(comm, partition, cut, buckets_);
   add_partial_sums();
   Index elements = 0;
   for (const Bucket& bucket : buckets_) {
@@ -60,10 +49,9 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
   }
   std::size_t parts_max = 0, sums_max = 0;
   for (now_.k = 0; now_.k < cut_.count(); ++now_.k) {
-    const SampleRange window = cut_.window(now_.k);
-    sums_max = std::max(sums_max, kernels::cover(window.begin, window.end, cut_.leaves).size());
+    sums_max = std::max(sums_max, roots(now_.k).size());
     std::size_t parts = 0;
-    for (int member = 0; member < comm.size(); ++member) parts += nodes(member).size();
+    for (int member = 0; member < comm.size() && !quantised_; ++member) parts += nodes(member).size();
     parts_max = std::max(parts_max, parts);
   }
   const std::size_t extras = std::size_t(partition.own_size(me) - partition.shard(me).size);
@@ -107,12 +95,20 @@ void GradientReducer::add_partial_sums() {
     const Index begin = owned.empty() ? 0 : owned.front().own;
     const Index end = owned.empty() ? 0 : owned.back().own + owned.back().size;
     sums_.push_back({begin, end, GradientTree(rank_.device, end - begin, home_)});
+    if (quantised_) sums_.back().tree.round_nodes(quantised_->rounding_between(begin));
   }
 }
 
 std::vector<TreeNode> GradientReducer::nodes(int member) const {
   const SampleRange samples = cut_.samples(now_.k, member);
   return kernels::cover(samples.begin, samples.end, cut_.leaves);
+}
+
+// What the samples of a reduction add up to.
+std::vector<TreeNode> GradientReducer::roots(int k) const {
+  if (quantised_) return quantised_->roots(k);
+  const SampleRange window = cut_.window(k);
+  return kernels::cover(window.begin, window.end, cut_.leaves);
 }
 
 void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, float factor, ElementType accumulator) {
@@ -131,8 +127,7 @@ void GradientReducer::begin_reduction(int k, std::size_t piece) {
   now_.k = k;
   now_.piece = sums_.size() > 1 ? piece : 0;
   launch_.phase(Phase::grad_reduce, cut_.interleaved ? k : -1);
-  const SampleRange window = cut_.window(k);
-  open_ = kernels::cover(window.begin, window.end, cut_.leaves);
+  open_ = roots(k);
   open_out_.clear();
   if (at_once()) return;
   GradientTree& tree = sums_[now_.piece].tree;
@@ -181,13 +176,10 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   const std::vector<OwnedRange> owned = partition_->owned(me, bucket.lo, bucket.hi);
   Index stride = 0;  // of slots: this member's elements of the bucket
   for (const OwnedRange& range : owned) stride += range.size;
-  SEEKSIM_CHECK_EQ(parts.size(), nodes(me).size());
-
   if (offloaded()) {
     landing_ = (landing_ + 1) % landings_.size();
     after(launch_.queue(), landings_[landing_].free, Edge::landing_free, bug_);
   }
-  const std::vector<VecView<float>> own_slots = list_pieces(bucket, owned, stride, parts);
   Op op;
   op.kind = OpKind::reduce_scatter;
   op.phase = Phase::grad_reduce;
@@ -195,6 +187,15 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   op.micro_batch = cut_.interleaved ? now_.k : -1;
   op.tensor = bucket.name;
   op.site = SEEKSIM_SITE;
+  if (quantised_) {
+    const auto out = [&](std::size_t root, const OwnedRange& range, Index at) {
+      return sum_of(range, root, stride, at);
+    };
+    last_ = quantised_->reduce(now_.k, op, bucket, parts, at_once() ? now_.factor : 1.0f, out);
+    return reduced(bucket.name, owned, stride);
+  }
+  SEEKSIM_CHECK_EQ(parts.size(), nodes(me).size());
+  const std::vector<VecView<float>> own_slots = list_pieces(bucket, owned, stride, parts);
   if (comm_->library_sums() != LibrarySums::none) reduce_by_library(bucket, op, owned, stride, parts);
   if (comm_->library_sums() == LibrarySums::instead) return reduced(bucket.name, owned, stride);
   if (comm_->scatters_natively(op)) {

@@ -13,6 +13,7 @@
 #include "runtime/comm/gradient_tree.h"
 #include "runtime/layout/partition.h"
 #include "runtime/zero/gradient_buckets.h"
+#include "runtime/zero/quantised_reduction.h"
 
 namespace seeksim::runtime {
 
@@ -49,6 +50,7 @@ class GradientReducer {
 
  private:
   std::vector<kernels::TreeNode> nodes(int member) const;
+  std::vector<kernels::TreeNode> roots(int k) const;
   std::vector<VecView<float>> list_pieces(const Bucket& bucket, const std::vector<OwnedRange>& owned, Index stride,
                                           std::span<const VecView<const float>> parts);
   void scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
@@ -72,6 +74,7 @@ class GradientReducer {
   Launcher launch_;  // on the communication queue
   Launcher copies_;  // on the copy queue
   Launcher host_;    // on the host's processor
+  std::optional<QuantisedReduction> quantised_;
 
   // Made by connect().
   Communicator *comm_ = nullptr, *replicas_ = nullptr;

@@ -6,7 +6,7 @@ RoundedWeights::RoundedWeights(Device& device, Launcher& compute, const Paramete
                                AnyVec flat)
     : compute_(compute),
       parameters_(parameters),
-      form_(int8_form(plan)),
+      form_(weights_form(plan)),
       flat_(flat),
       rounded_(device.allocate(flat.bytes(), MemoryTag::parameters, "rounded weights")) {}
 
@@ -19,7 +19,7 @@ void RoundedWeights::fetch(int module) {
       compute_(
           p->name, SEEKSIM_SITE, memory_cost(2 * p->size, 3),
           [form = form_, slab = p->slab](kernels::Lane lane, kernels::Vec<const T> x, kernels::Vec<T> y) {
-            kernels::through_int8<T>(lane, form, slab, x, y);
+            kernels::through_codes<T>(lane, form, slab, x, y);
           },
           flat_.part(p->offset, p->size).as<const T>(), of(*p).as<T>());
     });

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/model/model.h"
-#include "runtime/zero/int8_wire.h"
+#include "runtime/zero/code_wire.h"
 
 namespace seeksim::runtime {
 
@@ -18,7 +18,7 @@ class RoundedWeights final : public Weights {
  private:
   Launcher& compute_;
   const Parameters& parameters_;
-  kernels::Int8Form form_;
+  kernels::CodeForm form_;
   AnyVec flat_;
   BufferPtr rounded_;
 };

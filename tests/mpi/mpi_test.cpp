@@ -98,6 +98,21 @@ TEST_F(Mpi, GathersQuantisedWeights) {
   }
 }
 
+TEST_F(Mpi, SendsQuantisedGradients) {
+  for (const int processes : {2, 4}) {
+    const std::string world = "world.ranks_per_node=" + std::to_string(processes);
+    for (const char* stage : {"2", "3"})
+      for (const char* codes :
+           {R"({"groups":8,"block":64})", R"({"groups":16,"inner":2})", R"({"groups":16,"inner":16})"})
+        expect_the_simulators_bits(processes, "equivalence/qgz",
+                                   {world, std::string("deepspeed.zero_optimization.stage=") + stage,
+                                    std::string("quantized_gradients=") + codes});
+    expect_the_simulators_bits(processes, "equivalence/qgz",
+                               {world, "deepspeed.bf16.enabled=true", "model.family=llama",
+                                "deepspeed.zero_optimization.zero_quantized_weights=true"});
+  }
+}
+
 TEST_F(Mpi, RunsGathersInRounds) {
   for (const char* rule : {"ring", "doubling"})
     for (const char* stage : {"0", "1", "2", "3"})

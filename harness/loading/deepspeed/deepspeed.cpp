@@ -83,6 +83,7 @@ Json deepspeed_json(const Scenario& scenario) {
                   {"gradient_accumulation_steps", scenario.accumulation},
                   {"zero_optimization", zero_json(scenario.train.layout.zero)}};
   if (d.quantised.on()) section["zero_optimization"]["zero_quantized_weights"] = true;
+  if (d.quantised_gradients.on()) section["zero_optimization"]["zero_quantized_gradients"] = true;
   section["optimizer"] = optimizer_json(d.optimizer);
   if (!d.scheduler.type.empty() && d.scheduler.type != "table") section["scheduler"] = scheduler_json(d.scheduler);
   // Written, it would be no default.

@@ -27,8 +27,6 @@ const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       {"/zero_optimization/zenflow", is_there, "Remove it; this does not change results of plain ZeRO."},
       {"/zero_optimization/zero_quantized_nontrainable_weights", is_true, "Set it to false."},
-      {"/zero_optimization/zero_quantized_gradients", is_true,
-       "Set it to false; \"compression\" of the scenario rounds gradients."},
       {"/torch_autocast", is_on, "Set enabled to false; bf16 and fp16 are supported."},
       {"/tensor_parallel/autotp_size", is_above_one, "Remove it; world.tensor splits a model."},
       {"/sequence_parallel_size", is_above_one, "Remove it; world.context cuts samples."},

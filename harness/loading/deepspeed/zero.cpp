@@ -116,7 +116,9 @@ const Keys<Scenario>& zero_keys() {
          "ZeRO++'s qwZ, at stage 3: gathers send parameters in 8 bits with a scale a block, and every layer computes "
          "with what these are worth. Decides bits, whatever the number of ranks."},
         {"zero_quantized_nontrainable_weights", by_hand, flag(), kNoBit, "Not supported."},
-        {"zero_quantized_gradients", by_hand, flag(), kNoBit, "Not supported."},
+        {"zero_quantized_gradients", by_hand, flag(), kBits,
+         "ZeRO++'s qgZ, at stages 2 and 3: gradients go to their owners in 4 or 8 bits with a scale a block, group of "
+         "samples by group (quantized_gradients). Decides bits, whatever the number of ranks."},
         {"zenflow", by_hand, object().or_null(), kNoBit, "Not supported."},
         {"legacy_stage1", by_hand, flag(), kNoBit, "Only false: DeepSpeed refuses it too."}};
     for (const ZeroKey& key : acting_keys()) rows.push_back({key.name, by_hand, key.shape, kNoBit, key.text});
@@ -131,6 +133,7 @@ bool acts_at_stage(const std::string& key, int stage) {
   if (key == "stage") return true;
   if (key == "overlap_comm") return stage >= 1;
   if (key == "zero_quantized_weights") return stage == 3;
+  if (key == "zero_quantized_gradients") return stage >= 2;
   return std::any_of(acting_keys().begin(), acting_keys().end(), [&](const ZeroKey& known) {
     return key == known.name && stage >= known.first_stage && stage <= known.last_stage;
   });

@@ -21,6 +21,8 @@ std::optional<CpuOnly> first_of(const Scenario& scenario) {
       {scenario.train.definition.staleness.on(), "staleness", "there are no kernels for GPUs that let gradients wait"},
       {scenario.train.definition.quantised.on(), "zero_quantized_weights",
        "there are no kernels for GPUs that quantise weights"},
+      {scenario.train.definition.quantised_gradients.on(), "zero_quantized_gradients",
+       "there are no kernels for GPUs that quantise gradients"},
       {has_packing(scenario), "data.packing", "positions of packed samples are counted on the CPU"},
   };
   for (const CpuOnly& one : all)

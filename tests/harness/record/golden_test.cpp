@@ -216,6 +216,13 @@ std::vector<Telling> telling() {
   all.push_back(
       {"quantized_weights_block",
        {"deepspeed.zero_optimization={\"stage\":3,\"zero_quantized_weights\":true}", "quantized_weights_block=64"}});
+  add("deepspeed.zero_optimization",
+      {"deepspeed.zero_optimization={\"stage\":3}", "quantized_gradients={\"groups\":8}"},
+      {{"zero_quantized_gradients", "true"}});
+  add("quantized_gradients",
+      {"deepspeed.zero_optimization={\"stage\":3,\"zero_quantized_gradients\":true}",
+       "deepspeed.train_micro_batch_size_per_gpu=2", "quantized_gradients={\"groups\":8,\"inner\":2}"},
+      {{"groups", "4"}, {"inner", "4"}, {"bits", "8"}, {"outer_bits", "4"}, {"block", "64"}});
   add("fp8", {"fp8={\"scaling\":\"delayed\"}"},
       {{"scaling", "mx"},
        {"format", "e4m3"},

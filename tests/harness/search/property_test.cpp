@@ -143,6 +143,29 @@ TEST(Property, RestartsKeepWeightsExact) {
   keeps_the_bits("quantised weights with restarts", wanted, 18);
 }
 
+Wanted quantised_gradients(int stage) {
+  Wanted wanted = with(&Wanted::quantised_gradients);
+  wanted.stage = stage;
+  return wanted;
+}
+TEST(Property, QuantisedGradientsKeepTheBits) {
+  for (const int stage : {2, 3}) {
+    Wanted wanted = quantised_gradients(stage);
+    wanted.formulas = true;
+    keeps_the_bits("quantised gradients", wanted, 19);
+  }
+}
+TEST(Property, QuantisedGradientsKeepTheBitsInModelsThatAreCut) {
+  Wanted wanted = quantised_gradients(3);
+  wanted.parallel = true;
+  keeps_the_bits("quantised gradients in stages and ways", wanted, 20);
+}
+TEST(Property, RestartsKeepTheGroups) {
+  Wanted wanted = quantised_gradients(3);
+  wanted.restarts = wanted.quantised = true;
+  keeps_the_bits("quantised gradients with restarts", wanted, 21);
+}
+
 TEST(Property, Fp8KeepsTheBits) {
   Wanted wanted = with(&Wanted::fp8);
   wanted.formulas = true;

@@ -166,7 +166,6 @@ TEST(QuantisedLoading, RefusesByName) {
       {{"quantized_weights_block=96"}, "96 elements: a block has to be a power of two"},
       {{"quantized_weights_block=2048"}, "2048 is out of range"},
       {{"quantized_weights_block=0"}, "0 is out of range"},
-      {{"deepspeed.zero_optimization.zero_quantized_gradients=true"}, "zero_quantized_gradients: Not supported"},
       {{"deepspeed.zero_optimization.zero_quantized_nontrainable_weights=true"},
        "zero_quantized_nontrainable_weights: Not supported"},
       {{"model.family=llama", "model.experts=4"}, "quantised weights with experts"},

@@ -22,7 +22,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Two runs: blocks begin again with the second.
 std::vector<WireRun> runs_of(Index first, Index second, Index block) {
-  return {{0, first, 0}, {first, second, int8_bytes(first, block)}};
+  return {{0, first, 0}, {first, second, code_bytes(first, block)}};
 }
 
 struct Sent {
@@ -30,9 +30,9 @@ struct Sent {
   Floats values;
 };
 
-Sent send(const Floats& x, const std::vector<WireRun>& runs, Int8Form form) {
+Sent send(const Floats& x, const std::vector<WireRun>& runs, CodeForm form) {
   const WireRun& last = runs.back();
-  Sent sent{std::vector<std::byte>(std::size_t(last.at + int8_bytes(last.n, form.block)), std::byte{0xa5}),
+  Sent sent{std::vector<std::byte>(std::size_t(last.at + code_bytes(last.n, form.block)), std::byte{0xa5}),
             Floats(x.size(), kNaN)};
   quantise(Lane{}, form, {runs, 0, 0}, {x.data(), Index(x.size())}, {sent.wire.data(), Index(sent.wire.size())});
   dequantise(Lane{}, form, {runs, 0, 0}, {sent.wire.data(), Index(sent.wire.size())},
@@ -111,10 +111,10 @@ TEST(Int8, PartsMakeTheWireOfTheWhole) {
   std::vector<std::byte> wire(whole.wire.size(), std::byte{0x5a});
   const Index bounds[] = {0, 640, 1280, first, first + 128, first + second};
   const Index bytes[] = {0,
-                         int8_bytes(640, block),
-                         int8_bytes(1280, block),
+                         code_bytes(640, block),
+                         code_bytes(1280, block),
                          runs[1].at,
-                         runs[1].at + int8_bytes(128, block),
+                         runs[1].at + code_bytes(128, block),
                          Index(wire.size())};
   for (std::size_t i = 0; i + 1 < std::size(bounds); ++i)
     quantise(Lane{}, {block}, {runs, bounds[i], bytes[i]}, {x.data() + bounds[i], bounds[i + 1] - bounds[i]},
@@ -128,10 +128,10 @@ TEST(Int8, WithoutAWireIsTheSame) {
   for (Index at = 0, byte = 0; at < 3000; at += 700) {
     const Index n = std::min<Index>(700, 3000 - at);
     runs.push_back({at, n, byte});
-    byte += int8_bytes(n, 128);
+    byte += code_bytes(n, 128);
   }
   Floats y(x.size(), kNaN);
-  through_int8(Lane{}, {128}, 700, {x.data(), 3000}, {y.data(), 3000});
+  through_codes(Lane{}, {128}, 700, {x.data(), 3000}, {y.data(), 3000});
   EXPECT_EQ(y, send(x, runs, {128}).values);
 }
 
@@ -142,8 +142,8 @@ void has_the_worth_of_fp32() {
   std::vector<T> x(drawn.size()), y(drawn.size());
   Floats wide(drawn.size()), worth(drawn.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = round_one<T>(drawn[i]), wide[i] = widen_one(x[i]);
-  through_int8(Lane{}, {64}, 900, {wide.data(), 900}, {worth.data(), 900});
-  through_int8<T>(Lane{}, {64}, 900, {x.data(), 900}, {y.data(), 900});
+  through_codes(Lane{}, {64}, 900, {wide.data(), 900}, {worth.data(), 900});
+  through_codes<T>(Lane{}, {64}, 900, {x.data(), 900}, {y.data(), 900});
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i].bits, round_one<T>(worth[i]).bits) << i;
 }
 TEST(Int8, In16BitsHasTheWorthOfFp32RoundedOnce) {
@@ -154,12 +154,12 @@ TEST(Int8, In16BitsHasTheWorthOfFp32RoundedOnce) {
 TEST(Int8, EachPlantedSlipGivesOtherValues) {
   const Floats x = tensor(9, 512, -3, 3);
   const Floats right = send(x, {{0, 512, 0}}, {64}).values;
-  for (const Int8Slip slip : {Int8Slip::one_scale, Int8Slip::cut_off})
+  for (const CodeSlip slip : {CodeSlip::one_scale, CodeSlip::cut_off})
     EXPECT_NE(send(x, {{0, 512, 0}}, {64, slip}).values, right) << int(slip);
   std::vector<bf16> in(512), out(512), other(512);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = round_one<bf16>(x[i]);
-  through_int8<bf16>(Lane{}, {64}, 512, {in.data(), 512}, {out.data(), 512});
-  through_int8<bf16>(Lane{}, {64, Int8Slip::as_fp16}, 512, {in.data(), 512}, {other.data(), 512});
+  through_codes<bf16>(Lane{}, {64}, 512, {in.data(), 512}, {out.data(), 512});
+  through_codes<bf16>(Lane{}, {64, CodeSlip::as_fp16}, 512, {in.data(), 512}, {other.data(), 512});
   EXPECT_FALSE(std::equal(out.begin(), out.end(), other.begin(), [](bf16 a, bf16 b) { return a.bits == b.bits; }));
 }
 
@@ -168,6 +168,116 @@ TEST(Int8, ABlockThatIsCutIsRefused) {
   std::vector<std::byte> wire(100);
   EXPECT_THROW(quantise(Lane{}, {4}, {std::vector<WireRun>{{0, 10, 0}}, 2, 6}, {x.data(), 8}, {wire.data(), 100}),
                CheckError);
+}
+
+// ---- codes of 4 bits, and sums of codes
+// ------------------------------------------------------------------------------
+
+constexpr CodeForm in4(Index block) { return {block, CodeSlip::none, 4}; }
+
+std::vector<std::byte> wire_of(const Floats& x, CodeForm form) {
+  std::vector<std::byte> wire(std::size_t(code_bytes(Index(x.size()), form.block, form.bits)), std::byte{0xa5});
+  quantise(Lane{}, form, {std::vector<WireRun>{{0, Index(x.size()), 0}}, 0, 0}, {x.data(), Index(x.size())},
+           {wire.data(), Index(wire.size())});
+  return wire;
+}
+
+TEST(Codes4, TwoGoToAByteTheEarlierOneInTheLowHalf) {
+  const std::vector<std::byte> wire = wire_of({7.0F, -7.0F, 1.0F, 3.5F, -2.0F}, in4(8));
+  ASSERT_EQ(wire.size(), 7U);  // a scale and three bytes
+  float scale = 0;
+  std::memcpy(&scale, wire.data(), sizeof scale);
+  EXPECT_EQ(scale, 1.0F);
+  EXPECT_EQ(wire[4], std::byte{0x97});
+  EXPECT_EQ(wire[5], std::byte{0x41});
+  EXPECT_EQ(wire[6], std::byte{0x0e});
+}
+
+TEST(Codes4, AreTheNearestMultipleOfTheBlocksScale) {
+  for (const Index block : {1, 2, 64, 1024}) {
+    const Floats x = tensor(unsigned(block), 1301, -3, 3);
+    Floats worth(x.size(), kNaN), in_place = x;
+    const std::vector<WireRun> runs = {{0, Index(x.size()), 0}};
+    const std::vector<std::byte> wire = wire_of(x, in4(block));
+    dequantise(Lane{}, in4(block), {runs, 0, 0}, {wire.data(), Index(wire.size())}, {worth.data(), Index(x.size())});
+    through_codes(Lane{}, in4(block), CodePart{runs, 0, 0}, Vec<float>{in_place.data(), Index(x.size())});
+    EXPECT_EQ(in_place, worth) << block;
+    for (std::size_t begin = 0; begin < x.size(); begin += std::size_t(block)) {
+      const std::size_t end = std::min(x.size(), begin + std::size_t(block));
+      float largest = 0;
+      for (std::size_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
+      const float scale = largest / 7.0F;
+      for (std::size_t i = begin; i < end; ++i) {
+        const double code = scale > 0 ? double(worth[i]) / double(scale) : 0;
+        EXPECT_LE(std::fabs(code), 7.0001);
+        EXPECT_NEAR(code, std::nearbyint(code), 1e-5);
+        EXPECT_LE(scale > 0 ? std::fabs(double(x[i] / scale) - code) : 0.0, 0.5001);
+      }
+    }
+  }
+}
+
+// Parts in their order as leaves of a tree, at any place of a wire.
+TEST(Codes, ASumIsTheTreeOverWhatItsPartsAreWorth) {
+  for (const int bits : {4, 8}) {
+    for (const Index count : {1, 2, 3, 5, 8}) {
+      const CodeForm form{64, CodeSlip::none, bits};
+      const Index n = 900, bytes = code_bytes(n, 64, bits);
+      std::vector<std::byte> wires;
+      std::vector<Floats> worth;
+      for (Index k = 0; k < count; ++k) {
+        const std::vector<std::byte> wire = wire_of(tensor(unsigned(k + 1), std::size_t(n), -3, 3), form);
+        wires.insert(wires.end(), wire.begin(), wire.end());
+        worth.emplace_back(std::size_t(n));
+        dequantise(Lane{}, form, {std::vector<WireRun>{{0, n, 0}}, 0, 0}, {wire.data(), bytes},
+                   {worth.back().data(), n});
+      }
+      std::vector<Floats> level = worth;
+      while (level.size() > 1) {
+        std::vector<Floats> next;
+        for (std::size_t i = 0; i < level.size(); i += 2) {
+          next.push_back(level[i]);
+          for (std::size_t e = 0; i + 1 < level.size() && e < next.back().size(); ++e)
+            next.back()[e] += level[i + 1][e];
+        }
+        level = next;
+      }
+      const Index first = 128, at = code_bytes(first, 64, bits);
+      Floats sum(std::size_t(n - first), kNaN);
+      sum_codes(Lane{}, form, {std::vector<WireRun>{{0, n, 0}}, first, at}, {count, bytes},
+                {wires.data() + at, Index(wires.size()) - at}, {sum.data(), n - first}, 0.5F);
+      for (Index i = 0; i < n - first; ++i)
+        ASSERT_EQ(sum[std::size_t(i)], level[0][std::size_t(first + i)] * 0.5F) << bits << " bits, " << count;
+    }
+  }
+}
+
+TEST(Codes, EachSlipOfASumGivesOtherValues) {
+  const Index n = 256, bytes = code_bytes(n, 64, 4);
+  std::vector<std::byte> wires;
+  for (unsigned k = 1; k <= 2; ++k)
+    for (const std::byte b : wire_of(tensor(k, std::size_t(n), -3, 3), in4(64))) wires.push_back(b);
+  const auto sum = [&](CodeSlip slip) {
+    Floats out(std::size_t(n), kNaN);
+    sum_codes(Lane{}, {64, slip, 4}, {std::vector<WireRun>{{0, n, 0}}, 0, 0}, {2, bytes},
+              {wires.data(), Index(wires.size())}, {out.data(), n});
+    return out;
+  };
+  for (const CodeSlip slip : {CodeSlip::neighbours_scale, CodeSlip::codes_summed, CodeSlip::halves_swapped})
+    EXPECT_NE(sum(slip), sum(CodeSlip::none)) << int(slip);
+}
+
+TEST(Codes, ABlockThatIsNotFiniteStaysSoInASum) {
+  Floats x(12, 1.0F);
+  x[5] = kInf;
+  std::vector<std::byte> wires = wire_of(x, in4(4));
+  const Index bytes = Index(wires.size());
+  const std::vector<std::byte> good = wire_of(Floats(12, 1.0F), in4(4));
+  wires.insert(wires.end(), good.begin(), good.end());
+  Floats sum(12);
+  sum_codes(Lane{}, in4(4), {std::vector<WireRun>{{0, 12, 0}}, 0, 0}, {2, bytes}, {wires.data(), 2 * bytes},
+            {sum.data(), 12});
+  for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(std::isnan(sum[i]), i / 4 == 1) << i;
 }
 
 }  // namespace

@@ -1,13 +1,15 @@
-// Int8Wire: where the blocks of a gather of quantised weights travel. Blocks begin again with each slab of each
+// CodeWire: where the blocks of quantised weights or gradients travel. Blocks begin again with each slab of each
 // parameter, as those of the norm do, and shards end between them: so no shard has a part of one.
 #pragma once
 
 #include <vector>
 
 #include "kernels/compression.h"
+#include "runtime/comm/gradient_tree.h"
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/layout/parameters.h"
+#include "runtime/layout/quantised_groups.h"
 
 namespace seeksim::runtime {
 
@@ -19,14 +21,14 @@ struct Stretch {
   Index at = 0;
 };
 
-kernels::Int8Form int8_form(const TrainPlan& plan);
+kernels::CodeForm weights_form(const TrainPlan& plan);
 // Bytes of a parameter on the wire.
-Index int8_bytes(const ParameterInfo& parameter, Index block);
+Index code_bytes(const ParameterInfo& parameter, Index block, int bits = 8);
 
-class Int8Wire {
+class CodeWire {
  public:
-  Int8Wire() = default;
-  Int8Wire(const Parameters& parameters, Index block, std::vector<Stretch> stretches);
+  CodeWire() = default;
+  CodeWire(const Parameters& parameters, kernels::CodeForm form, std::vector<Stretch> stretches);
 
   // Where elements are in that memory, and where on the wire.
   const std::vector<kernels::WireRun>& runs() const { return runs_; }
@@ -35,18 +37,29 @@ class Int8Wire {
   Index at(Index place) const;
   Index bytes_of(Index place, Index n) const { return n == 0 ? 0 : at(place + n) - at(place); }
   Index last_block() const;  // the byte where it begins, with its scale
+  const kernels::CodeForm& form() const { return form_; }
 
  private:
-  Index block_ = kernels::kBlock;
+  kernels::CodeForm form_;
   std::vector<kernels::WireRun> runs_;
   Index bytes_ = 0;
 };
 
+// What gradients are rounded to, and where the blocks of the gradient space lie on a wire: those of groups, and those
+// of sums of groups. The loss is in none of them. The blocks of a tied embedding's other use are those of the first.
+struct GradientCodes {
+  GradientCodes(const Parameters& parameters, const TrainPlan& plan);
+  QuantisedGroups groups;
+  CodeWire of_group, of_sum;
+  // Of nodes that begin with element `first` of the gradient space, and have samples of all levels.
+  std::vector<NodeRounding> rounding(Index first) const;
+};
+
 // How a gather travels: in 8 bits, through memory for its wire; or, without a wire, as the parameters are.
-struct Int8Way {
-  const Int8Wire* wire = nullptr;
+struct CodeWay {
+  const CodeWire* wire = nullptr;
   Buffer* bytes = nullptr;
-  kernels::Int8Form form;
+  kernels::CodeForm form;
 
   bool on() const { return wire != nullptr; }
   // On the wire, n elements that are gathered to `place`; both ends are bounds of blocks.
