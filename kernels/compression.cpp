@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -20,6 +21,7 @@
 namespace seeksim::kernels {
 namespace {
 
+constexpr const char* kWhat = "compresses gradients or quantises weights";
 using Block = std::array<float, std::size_t(kBlock)>;
 
 constexpr Index kScale = sizeof(float);  // a block's first bytes, in int8 and sign
@@ -69,16 +71,18 @@ float sign_shift(std::uint32_t most) {
   return exponent > 126 ? std::numeric_limits<float>::infinity() : 1.5F * power_of_two(exponent);
 }
 
+float owed_at(const OwedGradient& owed, Index at) {
+  float value = owed.values[at];
+  if (at < owed.second.n) value = value + owed.second[at];
+  value = value * owed.factor;
+  if (owed.moment.n > 0) value = owed.moment[at] * owed.moment_factor + value * owed.gradient_factor;
+  if (owed.kept.n > 0) value = value + owed.kept[at];
+  return value;
+}
+
 // What is owed of a block, as it is compressed.
 void owed_of(WireForm form, const WireRun& block, const OwedGradient& owed, float* x) {
-  for (Index i = 0; i < block.n; ++i) {
-    const Index at = block.offset + i;
-    float value = owed.values[at];
-    if (at < owed.second.n) value = value + owed.second[at];
-    value = value * owed.factor;
-    if (owed.kept.n > 0) value = value + owed.kept[at];
-    x[i] = value;
-  }
+  for (Index i = 0; i < block.n; ++i) x[i] = owed_at(owed, block.offset + i);
   if (form.wire != Wire::sign) return;
   const std::uint32_t most = largest(x, block.n);
   if (most >= 0x7f800000U) return;
@@ -187,11 +191,6 @@ void unpack(WireForm form, const std::byte* wire, Index n, float* x) {
   }
 }
 
-void check_on_cpu(Lane lane) {
-  SEEKSIM_CHECK(device_of(lane) == nullptr,
-                "there is no kernel for GPUs that compresses gradients or quantises weights");
-}
-
 // Calls each(block) for the blocks of all runs, each a run of its own.
 template <class Each>
 void for_each_block(WireForm form, std::span<const WireRun> runs, Each each) {
@@ -212,7 +211,7 @@ Index wire_bytes(WireForm form, Index n) {
 
 void compress(Lane lane, WireForm form, std::span<const WireRun> runs, const OwedGradient& owed, Vec<std::byte> wire,
               Vec<float> rest) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   Block x, sent;
   for_each_block(form, runs, [&](const WireRun& block) {
     owed_of(form, block, owed, x.data());
@@ -224,7 +223,7 @@ void compress(Lane lane, WireForm form, std::span<const WireRun> runs, const Owe
 }
 
 void decompress(Lane lane, WireForm form, std::span<const WireRun> runs, Vec<const std::byte> wire, Vec<float> values) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   if (runs.empty()) return;
   const WireRun& first = runs.front();
   for_each_block(form, runs, [&](const WireRun& block) {
@@ -235,7 +234,7 @@ void decompress(Lane lane, WireForm form, std::span<const WireRun> runs, Vec<con
 // a + b = sum + error, exactly.
 void count_unconserved(Lane lane, WireForm form, std::span<const WireRun> runs, const OwedGradient& owed,
                        Vec<const std::byte> wire, Vec<const float> rest, Vec<std::int64_t> count) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   Block x, sent;
   count[0] = 0;
   for_each_block(form, runs, [&](const WireRun& block) {
@@ -251,17 +250,23 @@ void count_unconserved(Lane lane, WireForm form, std::span<const WireRun> runs, 
   });
 }
 
-void replace_finite(Lane lane, Vec<const float> come, Vec<float> to) {
-  check_on_cpu(lane);
-  for (Index i = 0; i < to.n; ++i) {
-    if (!finite(to[i]))
-      to.data[i] = std::numeric_limits<float>::quiet_NaN();
-    else
-      to.data[i] = come.n > 0 ? come[i] : 0.0F;
+// ---- factors of a matrix -------------------------------------------------------------------------------------------
+
+void owe(Lane lane, const OwedGradient& owed, Vec<float> out) {
+  check_on_cpu(lane, kWhat);
+  for (Index i = 0; i < out.n; ++i) out[i] = owed_at(owed, i);
+}
+
+void count_share_unconserved(Lane lane, const OwedGradient& owed, Vec<const float> sum, float share,
+                             Vec<const float> rest, Vec<std::int64_t> count) {
+  check_on_cpu(lane, kWhat);
+  for (Index i = 0; i < rest.n; ++i) {
+    const float whole = owed_at(owed, i), sent = sum[i] * share;
+    if (finite(whole) && finite(sent) && !(rest[i] == whole - sent)) ++count[0];
   }
 }
 
-// ---- codes of few bits ---------------------------------------------------------------------------------------------
+// ---- codes of few bits ----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -350,7 +355,7 @@ void round_block(CodeForm form, Block& values, Index n) {
 
 template <class T>
 void quantise(Lane lane, CodeForm form, CodePart part, InVec<T> x, Vec<std::byte> wire) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   Block values{};
   std::uint32_t of_all = 0;
   if (form.slip == CodeSlip::one_scale)
@@ -370,7 +375,7 @@ void quantise(Lane lane, CodeForm form, CodePart part, InVec<T> x, Vec<std::byte
 
 template <class T>
 void dequantise(Lane lane, CodeForm form, CodePart part, Vec<const std::byte> wire, OutVec<T> y) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   Block values{};
   for_code_blocks(form, part, y.n, [&](Index first, Index n, Index at) {
     SEEKSIM_CHECK(at >= 0 && at + kScale + bytes_of_codes(form, n) <= wire.n, "a block comes from byte %lld of %lld",
@@ -383,7 +388,7 @@ void dequantise(Lane lane, CodeForm form, CodePart part, Vec<const std::byte> wi
 
 template <class T>
 void through_codes(Lane lane, CodeForm form, Index segment, InVec<T> x, OutVec<T> y) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   check_form(form);
   SEEKSIM_CHECK_EQ(x.n, y.n);
   SEEKSIM_CHECK(segment > 0, "segments of %lld elements", static_cast<long long>(segment));
@@ -400,7 +405,7 @@ void through_codes(Lane lane, CodeForm form, Index segment, InVec<T> x, OutVec<T
 }
 
 void through_codes(Lane lane, CodeForm form, CodePart part, Vec<float> x) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   Block values{};
   for_code_blocks(form, part, x.n, [&](Index first, Index n, Index) {
     load<float>(x.data + first, n, form.slip, values);
@@ -411,7 +416,7 @@ void through_codes(Lane lane, CodeForm form, CodePart part, Vec<float> x) {
 
 void sum_codes(Lane lane, CodeForm form, CodePart part, CodeWires wires, Vec<const std::byte> bytes, Vec<float> sum,
                float factor) {
-  check_on_cpu(lane);
+  check_on_cpu(lane, kWhat);
   float* const worth = scratch(Scratch::rows, wires.count * kBlock);
   std::vector<TreePart> leaves;
   for (Index k = 0; k < wires.count; ++k) leaves.push_back({{0, k}, worth + k * kBlock});

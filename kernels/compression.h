@@ -36,12 +36,16 @@ struct WireRun {
 Index wire_bytes(WireForm form, Index n);
 
 // What is to be sent of a gradient: (values + second) * factor + kept, in that order of rounding. second: shorter than
-// values, added to their front; kept: as long as values. Either may be empty.
+// values, added to their front; kept: as long as values. Either may be empty. Of a momentum, where one is given, with
+// g = (values + second) * factor: (moment * moment_factor + g * gradient_factor) + kept, each product rounded.
 struct OwedGradient {
   Vec<const float> values;
   Vec<const float> second;
   float factor = 1;
   Vec<const float> kept;
+  Vec<const float> moment = {};
+  float moment_factor = 0;
+  float gradient_factor = 1;
 };
 
 // wire = the runs in `form`; rest = what is owed and not sent, exactly. A block with a value that is not finite, or
@@ -56,12 +60,17 @@ void decompress(Lane lane, WireForm form, std::span<const WireRun> runs, Vec<con
 void count_unconserved(Lane lane, WireForm form, std::span<const WireRun> runs, const OwedGradient& owed,
                        Vec<const std::byte> wire, Vec<const float> rest, Vec<std::int64_t> count);
 
-// Where gradients come late: to[i] = come[i], or 0 where nothing comes (come is empty); but NaN where to[i] is not
-// finite, so that a step whose own gradient is not finite is skipped, whatever it would apply. Computes on the CPU
-// only.
-void replace_finite(Lane lane, Vec<const float> come, Vec<float> to);
+// ---- factors of a matrix -------------------------------------------------------------------------------------------
+// What PowerSGD needs beside products (docs/low-rank.md). Computes on the CPU only.
 
-// ---- codes of few bits -------------------------------------------------------------------------------------------
+// out = what is to be sent, element by element.
+void owe(Lane lane, const OwedGradient& owed, Vec<float> out);
+
+// count[0] += finite elements whose rest is not what was owed minus their share of the sum, rounded to nearest.
+void count_share_unconserved(Lane lane, const OwedGradient& owed, Vec<const float> sum, float share,
+                             Vec<const float> rest, Vec<std::int64_t> count);
+
+// ---- codes of few bits ----------------------------------------------------------------------------------------------
 // By blocks of consecutive elements, with a scale in fp32 each: what ZeRO++ sends in place of weights
 // (docs/quantised-weights.md) and of gradients (docs/quantised-gradients.md). Of a block of n elements x, with a most
 // of 127 for codes of 8 bits and of 7 for codes of 4

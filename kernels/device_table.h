@@ -225,6 +225,8 @@ struct DeviceTable {
 
 // The table of a lane; null: the CPU's.
 const DeviceTable* device_of(const Lane& lane);
+// Of a kernel that exists for the CPU alone: the lane names no device. what: "lets gradients wait".
+void check_on_cpu(const Lane& lane, const char* what);
 // For tests: the table that a Lane without one uses from here on; null: the CPU's.
 void force_device(const DeviceTable* table);
 

@@ -1,6 +1,7 @@
 #include "kernels/norms.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/check.h"
@@ -53,5 +54,30 @@ template void norm2_blocks<fp16>(Lane, InVec<fp16>, Vec<float>);
 template void count_nonfinite<float>(Lane, InVec<float>, Vec<std::int64_t>);
 template void count_nonfinite<bf16>(Lane, InVec<bf16>, Vec<std::int64_t>);
 template void count_nonfinite<fp16>(Lane, InVec<fp16>, Vec<std::int64_t>);
+
+namespace {
+
+float dot(const float* a, const float* b, Index n) {
+  float sum = 0;
+  for (Index i = 0; i < n; ++i) sum = sum + a[i] * b[i];
+  return sum;
+}
+
+}  // namespace
+
+void orthogonalise(Lane lane, Mat<float> rows) {
+  check_on_cpu(lane, "makes rows orthogonal");
+  for (Index i = 0; i < rows.rows; ++i) {
+    float* const row = rows.data + i * rows.stride;
+    const float length = std::sqrt(dot(row, row, rows.cols));
+    if (length == 0.0F) continue;
+    for (Index k = 0; k < rows.cols; ++k) row[k] = row[k] / length;
+    for (Index j = i + 1; j < rows.rows; ++j) {
+      float* const later = rows.data + j * rows.stride;
+      const float along = dot(row, later, rows.cols);
+      for (Index k = 0; k < rows.cols; ++k) later[k] = later[k] - along * row[k];
+    }
+  }
+}
 
 }  // namespace seeksim::kernels

@@ -1,5 +1,5 @@
 // Sums over gradients and other tensors stored as T (float, bf16, fp16): squared norm by blocks, and counts of
-// non-finite values.
+// non-finite values; rows that are made orthogonal.
 #pragma once
 
 #include "kernels/view.h"
@@ -18,5 +18,10 @@ void norm2_of_slabs(Lane lane, InVec<T> x, Index slab, Vec<float> blocks, Vec<fl
 // out[0] += number of elements of x that are NaN or infinite (F5).
 template <class T = float>
 void count_nonfinite(Lane lane, InVec<T> x, Vec<std::int64_t> out);
+
+// Rows of length 1, orthogonal to one another (Gram-Schmidt, modified): from the first to the last, a row is divided by
+// the root of its square, and its part along it is taken from each later one. Dot products are chains (F1), each
+// product rounded. A row of zeroes stays one.
+void orthogonalise(Lane lane, Mat<float> rows);
 
 }  // namespace seeksim::kernels

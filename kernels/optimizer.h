@@ -19,7 +19,8 @@ namespace seeksim::kernels {
 // momentum: g as there; m = beta1*m + (1-beta1)*g; p = p - lr * m. It has no v. beta1 is the momentum, and what stands
 //        for 1-beta1 is 1 - dampening, or 1 in the first step, whose m is the gradient.
 // nesterov: m as there; p = p - lr * (g + beta1*m).
-enum class OptimizerRule : std::uint8_t { adamw, lion, given, sgd, momentum, nesterov };
+// frozen: as adamw, but grad is what m becomes, and v stays as it is (1-bit Adam, docs/compressed-optimizers.md).
+enum class OptimizerRule : std::uint8_t { adamw, lion, given, sgd, momentum, nesterov, frozen };
 
 // Arrays that a rule keeps beside the parameters: m, and v.
 constexpr int moments_of(OptimizerRule rule) {
@@ -32,6 +33,7 @@ constexpr int moments_of(OptimizerRule rule) {
     case OptimizerRule::nesterov:
       return 1;
     case OptimizerRule::adamw:
+    case OptimizerRule::frozen:
       break;
   }
   return 2;

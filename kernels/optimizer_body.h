@@ -125,6 +125,22 @@ SEEKSIM_HD typename V::F moved_mean(typename V::F weight, typename V::F x, typen
   return V::fma(weight, V::sub(x, mean), mean);
 }
 
+// The momentum was made by others, and the variance stays.
+template <class V, bool kDecay_>
+struct FrozenRule {
+  using F = typename V::F;
+  static constexpr int kMoments = 2;
+  static constexpr bool kDecays = kDecay_;
+
+  SEEKSIM_HD F update(const OptimizerLanes<V>& s, F grad, F /*p*/, F& m, F& v) {
+    m = V::mul(grad, s.grad_factor);
+    return V::div(V::mul(m, s.inverse_bias1), V::fma(V::sqrt(v), s.inverse_sqrt_bias2, s.eps));
+  }
+  SEEKSIM_HD F applied(const OptimizerLanes<V>& s, F update, F p) {
+    return optimizer_applied<V, kDecay_, true>(s, update, p);
+  }
+};
+
 // Its update was made by others: a matrix that Muon orthogonalised.
 template <class V, bool kDecay_>
 struct GivenRule {

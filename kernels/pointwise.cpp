@@ -1,6 +1,7 @@
 #include "kernels/pointwise.h"
 
 #include <cstring>
+#include <limits>
 
 #include "kernels/check.h"
 #include "kernels/device_table.h"
@@ -67,5 +68,20 @@ template void add<fp16>(Lane, InMat<fp16>, InMat<fp16>, OutMat<fp16>);
 template void copy<float>(Lane, InVec<float>, OutVec<float>);
 template void copy<bf16>(Lane, InVec<bf16>, OutVec<bf16>);
 template void copy<fp16>(Lane, InVec<fp16>, OutVec<fp16>);
+
+void replace_finite(Lane lane, Vec<const float> come, Vec<float> to) {
+  check_on_cpu(lane, "lets gradients wait");
+  for (Index i = 0; i < to.n; ++i) {
+    if (!((to[i] - to[i]) == 0.0F))
+      to.data[i] = std::numeric_limits<float>::quiet_NaN();
+    else
+      to.data[i] = come.n > 0 ? come[i] : 0.0F;
+  }
+}
+
+void take_share(Lane lane, Vec<const float> sum, float share, Vec<float> rest) {
+  check_on_cpu(lane, "takes a share away");
+  for (Index i = 0; i < rest.n; ++i) rest[i] = rest[i] - sum[i] * share;
+}
 
 }  // namespace seeksim::kernels

@@ -30,4 +30,12 @@ void fill_bits(Lane lane, Vec<float> x, std::uint32_t bits);
 template <class T = float>
 void copy(Lane lane, InVec<T> x, OutVec<T> y);
 
+// Where gradients come late: to[i] = come[i], or 0 where nothing comes (come is empty); but NaN where to[i] is not
+// finite, so that a step whose own gradient is not finite is skipped, whatever it would apply. Computes on the CPU
+// only.
+void replace_finite(Lane lane, Vec<const float> come, Vec<float> to);
+
+// rest = rest - sum * share. Computes on the CPU only.
+void take_share(Lane lane, Vec<const float> sum, float share, Vec<float> rest);
+
 }  // namespace seeksim::kernels

@@ -68,7 +68,9 @@ double checkpoints_of(const Scenario& scenario, double parameters) {
   const runtime::LocalSgdPlan& local = scenario.train.definition.local_sgd;
   // Of a parameter, with residuals or late gradients; with the outer step's, and all workers'.
   const runtime::StalenessPlan& late = scenario.train.definition.staleness;
-  const double parts = compression.on() ? compression.groups : late.on() ? late.workers * (late.bound + 1.0) : 0;
+  const double parts = compression.on() ? compression.groups + (compression.of_momentum() ? 1.0 : 0.0)
+                       : late.on()      ? late.workers * (late.bound + 1.0)
+                                        : 0;
   const double values = local.on() ? 2 + 3 * local.workers : 3 + parts;
   return (kept + (plan.async ? 1 : 0)) * values * sizeof(float) * parameters;
 }
@@ -77,7 +79,8 @@ double checkpoints_of(const Scenario& scenario, double parameters) {
 double compression_of(const runtime::Definition& d, double trained, double ranks) {
   if (!d.compression.on()) return 0;
   const double groups = d.compression.groups, here = std::ceil(groups / ranks);
-  return sizeof(float) * trained * (4 * here + 2 * groups / ranks);
+  const double of_sums = d.compression.of_momentum() ? 3 / ranks : 0;
+  return sizeof(float) * trained * (4 * here + 2 * groups / ranks + of_sums);
 }
 
 // A rank has all places of each of its workers, and their nodes.

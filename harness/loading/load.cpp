@@ -188,6 +188,16 @@ void refuse_torch(const Document& document) {
            : fmt::format("Run it with its script: seeksim torch run {} -- train.py", document.file()));
 }
 
+// Algorithms and numbers beside the ordinary ones.
+void read_algorithms(const Reader& top, Scenario& scenario) {
+  read_compression(top, scenario);
+  read_lessons(top, scenario);
+  read_local_sgd(top, scenario);
+  read_staleness(top, scenario);
+  read_optimizer_state(top, scenario);
+  read_fp8(top, scenario);
+}
+
 // What is right by itself, and may not go with the rest.
 void check_together(const Reader& top, Scenario& scenario) {
   check_parallel(top, scenario);
@@ -258,12 +268,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_changes(top, scenario);
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
-  read_compression(top, scenario);
-  read_lessons(top, scenario);
-  read_local_sgd(top, scenario);
-  read_staleness(top, scenario);
-  read_optimizer_state(top, scenario);
-  read_fp8(top, scenario);
+  read_algorithms(top, scenario);
   settle_steady(top, scenario);
   check_together(top, scenario);
   scenario.sweep = read_sweep(top);

@@ -21,9 +21,10 @@ Finding workers_meet(const Evidence& evidence, const std::string& argument);
 // Whether there are workers that moved or met: in a run of nothing but skipped steps there are none.
 bool workers_to_judge(const Evidence& evidence);
 
-// As traffic_budget() and calls_budget(), of a run with compression.
-std::vector<BudgetLine> compressed_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied);
-std::vector<BudgetLine> compressed_calls(const Scenario& scenario, std::int64_t steps);
+// As traffic_budget() and calls_budget(), of a run with compression. The bytes of gathers may be told apart or, where
+// plain steps come first, as those of all_reduce.
+std::vector<BudgetLine> compressed_traffic(const Evidence& evidence);
+std::vector<BudgetLine> compressed_calls(const Evidence& evidence);
 // The same of a run whose workers train apart.
 std::vector<BudgetLine> workers_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied);
 std::vector<BudgetLine> workers_calls(const Scenario& scenario, std::int64_t steps);

@@ -326,28 +326,28 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
   std::map<std::string, double> sent;
   for (std::size_t kind = 0; kind < used.size(); ++kind)
     sent[std::string(name(OpKind(kind)))] = double(used[kind].bytes_sent_per_rank_max);
-  const bool compressed = e.scenario.train.definition.compression.on();
-  if (!sharded(e) && !compressed && e.scenario.train.layout.parallel.alone())
+  const runtime::CompressionPlan& how = e.scenario.train.definition.compression;
+  const bool compressed = how.on(), plain = !compressed || how.of_momentum() || how.in_factors();  // all-reduces
+  if (!sharded(e) && plain && e.scenario.train.layout.parallel.alone())
     sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
   std::int64_t applied = 0;
   for (const runtime::StepRecord& step : e.run.steps) applied += step.skipped ? 0 : 1;
   const std::int64_t steps = std::int64_t(e.run.steps.size());
   const bool apart = e.scenario.train.definition.local_sgd.on();
-  const std::string calls = too_many_calls(compressed ? compressed_calls(e.scenario, steps)
+  const std::string calls = too_many_calls(compressed ? compressed_calls(e)
                                            : apart    ? workers_calls(e.scenario, steps)
                                                       : calls_budget(e.scenario, steps),
                                            used);
   if (!calls.empty()) return bad(calls);
-  std::vector<BudgetLine> budget = compressed ? compressed_traffic(e.scenario, steps, applied)
+  std::vector<BudgetLine> budget = compressed ? compressed_traffic(e)
                                    : apart    ? workers_traffic(e.scenario, steps, applied)
                                               : traffic_budget(e.scenario, steps, applied);
   // In rounds a rank hands on shards of others, which may be smaller than its own.
-  const bool in_rounds = e.scenario.train.layout.parallel.gather_rule != nullptr;
   for (BudgetLine& line : budget) {
-    line.at_most |= in_rounds;
+    line.at_most |= e.scenario.train.layout.parallel.gather_rule != nullptr;
     // Between shard groups the second half, too, is a gather where sums travel message by message: half at most.
     const double missing = line.bytes - sent[line.name];
-    if (sharded(e) && line.name == "all_reduce" && missing > 0 && missing <= line.bytes / 2 + line.slack)
+    if (sharded(e) && line.name == "all_reduce" && sent[line.name] > 0 && missing > 0 && missing <= line.bytes / 2)
       sent[line.name] += std::min(sent["all_gather"], missing);
   }
   return against(budget, sent, asks_for(e.scenario, "traffic_formula"));

@@ -73,10 +73,13 @@ Json precision_fields(const runtime::Definition& d) {
 // Likewise.
 Json compression_fields(const runtime::CompressionPlan& c) {
   const bool largest = c.method == runtime::Compression::top;
-  return {{"method", int(c.method)},
-          {"groups", c.groups},
-          {"error_feedback", c.error_feedback},
-          {"top", largest ? Json(c.top) : Json(nullptr)}};
+  Json fields = {{"method", int(c.method)},
+                 {"groups", c.groups},
+                 {"error_feedback", c.error_feedback},
+                 {"top", largest ? Json(c.top) : Json(nullptr)}};
+  if (c.of_momentum()) fields.update({{"optimizer", int(c.optimizer)}, {"start_step", c.start_step}});
+  if (c.in_factors()) fields.update({{"rank", c.rank}, {"warm_start", c.warm_start}, {"start_step", c.start_step}});
+  return fields;
 }
 
 // Likewise.

@@ -304,6 +304,8 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   if (const runtime::LocalSgdPlan& local = d.local_sgd; local.on())
     out += fmt::format("  workers   {} train apart; an outer step every {} step{}\n", local.workers, local.every,
                        local.every == 1 ? "" : "s");
+  if (d.optimizer.ema_decay > 0) out += fmt::format("  mean      of weights, decay {}\n", d.optimizer.ema_decay);
+  if (d.precision.stochastic_rounding) out += "  rounding  of weights at random\n";
   out += layout_line(scenario);
   constexpr std::size_t kFaultsTold = 100;
   if (scenario.faults.size() > kFaultsTold) {

@@ -121,7 +121,9 @@ std::vector<Candidate> candidates(const Scenario& scenario) {
   const bool compresses = scenario.train.definition.compression.on();  // which only stages 0 and 1 without offload do
   const bool apart = scenario.train.definition.local_sgd.on();         // which only stage 0 does
   const bool waits = scenario.train.definition.staleness.on();         // which only stages 0 and 1 do
-  while (at.stage < (apart ? 0 : compresses || waits ? 1 : 3)) {
+  const runtime::CompressionPlan& how = scenario.train.definition.compression;
+  const bool replicated = apart || how.of_momentum() || how.in_factors();
+  while (at.stage < (replicated ? 0 : compresses || waits ? 1 : 3)) {
     ++at.stage;
     all.push_back({words(at), patch_of(at, given)});
   }

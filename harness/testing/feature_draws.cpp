@@ -37,6 +37,14 @@ void remove_experts(Json& model) {
     model.erase(key);
 }
 
+// It counts samples by tags, which compression would round.
+void remove_conservation(Json& s) {
+  Json checks = Json::array();
+  for (const Json& check : s["checks"])
+    if (check != "conservation") checks.push_back(check);
+  s["checks"] = checks;
+}
+
 }  // namespace
 
 void draw_compression(Json& s) {
@@ -46,6 +54,33 @@ void draw_compression(Json& s) {
                       {"error_feedback", !one_in(4)},
                       {"top", any_of<int>({1, 16, 1024})}};
   s["deepspeed"]["train_batch_size"] = groups * samples;
+}
+
+void draw_momentum(Json& s) {
+  const int groups = between(1, 6), samples = any_of<int>({1, 2, 4});
+  s["compression"] = {{"method", "sign"},
+                      {"groups", groups},
+                      {"error_feedback", !one_in(4)},
+                      {"optimizer", "onebit_adam"},
+                      {"start_step", between(1, 3)}};
+  Json& deepspeed = s["deepspeed"];
+  deepspeed["train_batch_size"] = groups * samples;
+  deepspeed["gradient_clipping"] = 0;
+  deepspeed["optimizer"]["type"] = "AdamW";
+  deepspeed["data_types"] = {{"grad_accum_dtype", "fp32"}};
+  if (deepspeed.contains("bf16")) deepspeed["bf16"].erase("bf16_master_weights_and_grads");
+  s["steps"] = between(2, 6);
+  remove_conservation(s);
+}
+
+void draw_factors(Json& s) {
+  const int groups = between(1, 6), samples = any_of<int>({1, 2, 4});
+  s["compression"] = {{"method", "power"},     {"groups", groups},         {"error_feedback", !one_in(4)},
+                      {"rank", between(1, 3)}, {"warm_start", !one_in(3)}, {"start_step", between(0, 2)}};
+  s["deepspeed"]["train_batch_size"] = groups * samples;
+  s["steps"] = between(2, 6);
+  remove_experts(s["model"]);
+  remove_conservation(s);
 }
 
 void draw_local_sgd(Json& s, int ranks) {

@@ -24,6 +24,8 @@ T any_of(std::vector<T> values) {
 
 // Gradients rounded on their way, in groups of powers of two of samples.
 void draw_compression(Json& s);
+void draw_momentum(Json& s);  // of 1-bit Adam
+void draw_factors(Json& s);   // of PowerSGD
 // As many workers as ranks, or more, each with a power of two of samples; an outer step is due or not when a rank dies.
 void draw_local_sgd(Json& s, int ranks);
 void draw_staleness(Json& s);

@@ -299,10 +299,21 @@ Json draw_corruption(int ranks, int steps) {
   return fault;
 }
 
+// Algorithms that trade exactness, and numbers of few bits.
+void draw_inexact(Json& s, const Wanted& wanted, int ranks) {
+  if (wanted.compression) draw_compression(s);
+  if (wanted.momentum || wanted.factors) (wanted.momentum ? draw_momentum : draw_factors)(s);
+  if (wanted.local_sgd) draw_local_sgd(s, ranks);
+  if (wanted.staleness) draw_staleness(s);
+  if (wanted.fp8) draw_fp8(s);
+  if (wanted.quantised) draw_quantised(s);
+  if (wanted.quantised_gradients) draw_quantised_gradients(s);
+}
+
 Drawn draw(const Wanted& wanted) {
   Drawn drawn;
-  const int stage = wanted.local_sgd    ? 0
-                    : wanted.stage >= 0 ? wanted.stage
+  const int stage = wanted.local_sgd || wanted.momentum || wanted.factors ? 0
+                    : wanted.stage >= 0                                   ? wanted.stage
                                         : between(0, wanted.compression || wanted.staleness ? 1 : 3),
             steps = between(1, 3);
   drawn.precision = wanted.precision.empty() ? any_of<std::string>({"fp32", "bf16", "fp16"}) : wanted.precision;
@@ -358,12 +369,7 @@ Drawn draw(const Wanted& wanted) {
     draw_shard_groups(s);
     drawn.ranks = s["world"]["replicas"];
   }
-  if (wanted.compression) draw_compression(s);
-  if (wanted.local_sgd) draw_local_sgd(s, ranks);
-  if (wanted.staleness) draw_staleness(s);
-  if (wanted.fp8) draw_fp8(s);
-  if (wanted.quantised) draw_quantised(s);
-  if (wanted.quantised_gradients) draw_quantised_gradients(s);
+  draw_inexact(s, wanted, ranks);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
   if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
   if (!wanted.corrupt && !wanted.local_sgd && !wanted.staleness)

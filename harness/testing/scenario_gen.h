@@ -36,6 +36,8 @@ struct Wanted {
   bool quantised = false;            // weights gathered in 8 bits; wants stage 3
   bool restarts = false;             // the job dies once or twice, and goes on from a checkpoint
   bool quantised_gradients = false;  // in 4 or 8 bits; wants stage 2 or 3
+  bool momentum = false;             // compressed, in stage 0
+  bool factors = false;              // of gradients, in stage 0
 };
 
 // As rapidcheck prints it: the file that `seeksim run` takes.

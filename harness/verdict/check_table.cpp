@@ -309,7 +309,7 @@ std::deque<CheckInfo> built_in_checks() {
        .unasked = [](const Evidence& e) { return e.run.has_values && e.run.numbers.compressed.elements > 0; },
        .of_values = true,
        .description = "of each element of each compressed gradient, what was sent and what is kept add up, exactly, to "
-                      "what was owed (made in every run with compression)"},
+                      "what was owed; PowerSGD's but for one rounding (made in every run with compression)"},
       {.name = "partition",
        .judge = partition,
        .unasked = shards_to_judge,

@@ -18,6 +18,8 @@ SEEKSIM_FN auto by_rule(const OptimizerStep& step, Loop loop) {
   if (step.rule == OptimizerRule::nesterov)
     return decays ? loop.template operator()<SgdRule<V, true, 1, true>>()
                   : loop.template operator()<SgdRule<V, false, 1, true>>();
+  if (step.rule == OptimizerRule::frozen)
+    return decays ? loop.template operator()<FrozenRule<V, true>>() : loop.template operator()<FrozenRule<V, false>>();
   if (!decays) return loop.template operator()<AdamWRule<V, false, false>>();
   if (step.decoupled) return loop.template operator()<AdamWRule<V, true, true>>();
   return loop.template operator()<AdamWRule<V, true, false>>();

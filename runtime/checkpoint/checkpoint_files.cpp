@@ -128,7 +128,9 @@ std::string not_whole(const Manifest& manifest, HeldByKind& held) {
       if (found == held.end()) return of + " are in no file";
       const bool of_workers = StateKind(kind) == StateKind::worker || StateKind(kind) == StateKind::exp_avg ||
                               StateKind(kind) == StateKind::exp_avg_sq;
+      const bool of_factors = StateKind(kind) == StateKind::factors;
       const std::int64_t size = of_groups    ? groups_end(found->second.extents, p.whole_size)
+                                : of_factors ? groups_end(found->second.extents, p.cols())
                                 : of_workers ? of_all
                                              : p.whole_size;
       const std::string what = not_whole(found->second.extents, size);

@@ -31,7 +31,9 @@ constexpr EnumNames<StateKind> kKinds({{StateKind::weights, "weights"},
                                        {StateKind::worker, "worker"},
                                        {StateKind::outer_momentum, "outer_momentum"},
                                        {StateKind::late, "late"},
-                                       {StateKind::mean, "mean"}});
+                                       {StateKind::mean, "mean"},
+                                       {StateKind::server_residual, "server_residual"},
+                                       {StateKind::factors, "factors"}});
 constexpr std::string_view kFolderPrefix = "step-";
 constexpr std::size_t kFolderDigits = 10;
 

@@ -27,6 +27,8 @@ inline constexpr const char* kManifestBeing = "manifest.json.tmp";  // until it 
 // residuals, and so are exp_avg and exp_avg_sq then; what defines the parameter are the last outer step's weights.
 // late: gradients of workers that no step has applied yet (staleness), of all places of all workers likewise.
 // mean: of the weights (ema_decay).
+// server_residual: what the second compression, of the sum of all groups, has left out. factors: those of a matrix with
+// which the next step begins, a number of columns of it.
 enum class StateKind : std::uint8_t {
   weights,
   exp_avg,
@@ -36,6 +38,8 @@ enum class StateKind : std::uint8_t {
   outer_momentum,
   late,
   mean,
+  server_residual,
+  factors,
   count_
 };
 std::string_view name(StateKind kind);

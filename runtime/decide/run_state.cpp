@@ -93,6 +93,8 @@ std::uint64_t definition_digest(const Definition& d, std::int64_t steps) {
   mix_schedule(mix, d.optimizer, d.scheduler);
   mix_precision(mix, d.precision, d.scaler);
   if (const CompressionPlan& c = d.compression; c.on()) mix.all(c.method, c.groups, c.error_feedback, c.top);
+  if (const CompressionPlan& c = d.compression; c.of_momentum()) mix.all("momentum", c.optimizer, c.start_step);
+  if (const CompressionPlan& c = d.compression; c.in_factors()) mix.all("factors", c.rank, c.warm_start, c.start_step);
   const bool takes_a_rate = d.local_sgd.outer.type != OuterRule::average;
   if (const LocalSgdPlan& l = d.local_sgd; l.on())
     mix.all("local sgd", l.workers, l.every, l.outer.type, takes_a_rate ? l.outer.lr : 0,

@@ -19,9 +19,8 @@ enum class Compression : std::uint8_t {
 
 // What the optimizer does before, and while, what it is given is compressed.
 enum class CompressedOptimizer : std::uint8_t {
-  none,           // gradients are compressed, and the optimizer is any
-  onebit_adam,    // 1-bit Adam (Tang et al. 2021)
-  zero_one_adam,  // 0/1 Adam (Lu et al. 2022)
+  none,         // gradients are compressed, and the optimizer is any
+  onebit_adam,  // 1-bit Adam (Tang et al. 2021)
 };
 
 struct CompressionPlan {
@@ -29,17 +28,24 @@ struct CompressionPlan {
   int groups = 0;  // into which a step's samples are cut; each is compressed apart, as a worker's gradient is
   bool error_feedback = true;   // what rounding takes from a group's gradient is added to its next one
   int top = 16;                 // elements of each block of 1,024 that are sent
-  int rank = 4;                 // power: columns of a factor
-  std::int64_t start_step = 0;  // steps before it are not compressed
+  int rank = 1;                 // power: columns of a factor
+  bool warm_start = true;       // power: a step begins with the factor of the one before; false: with a drawn one
+  std::int64_t start_step = 0;  // steps before it are not compressed; of an optimizer's momentum: steps that it made
   CompressedOptimizer optimizer = CompressedOptimizer::none;
-  std::int64_t var_freeze_step = 0;  // zero_one_adam, in DeepSpeed's names
-  std::int64_t var_update_scaler = 16;
-  std::int64_t local_step_scaler = 1000;
-  std::int64_t local_step_clipper = 16;
 
   static constexpr int kNoLevel = 62;  // above every tree
 
   bool on() const { return method != Compression::none; }
+  bool in_factors() const { return method == Compression::power; }
+  bool of_momentum() const { return on() && optimizer != CompressedOptimizer::none; }
+  // Whether a step is compressed, when the optimizer has made so many.
+  bool compresses(std::int64_t step, std::int64_t made) const {
+    return on() && (of_momentum() ? made : step) >= start_step;
+  }
+  // Whether there was one, when so many are committed.
+  bool has_compressed(std::int64_t steps, std::int64_t made) const {
+    return on() && (of_momentum() ? made : steps) > start_step;
+  }
   // Samples of a group; 1 where nothing is compressed, so that any cut is one of whole groups.
   std::int64_t group_samples(std::int64_t batch) const { return on() ? batch / groups : 1; }
   // A group is a node of this level of the tree over the step's samples: sums go no higher before they are compressed.

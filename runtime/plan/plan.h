@@ -84,18 +84,6 @@ struct DataPlan {
   PackingPlan packing;
 };
 
-// Adafactor's own numbers (Shazeer and Stern 2018), in transformers' names.
-struct FactorPlan {
-  std::array<double, 2> eps = {1e-30, 1e-3};
-  double clip_threshold = 1;
-  double decay_rate = -0.8;
-  bool scale_parameter = true;
-  bool relative_step = true;
-  bool warmup_init = false;
-  bool momentum = false;  // keeps a first moment, with betas[0]
-  friend bool operator==(const FactorPlan&, const FactorPlan&) = default;
-};
-
 struct OptimizerPlan {
   std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2), Lion, Muon, SGD: optimizer_kinds.h
   double lr = 1e-3;
@@ -108,10 +96,8 @@ struct OptimizerPlan {
   bool decay_all = false;       // false: matrices only, as GPT-2 is trained; true: as DeepSpeed's groups do
   double dampening = 0;         // SGD
   bool nesterov = false;        // SGD
-  int state_bits = 32;          // of the moments that are kept: 32 or 8
   double ema_decay = 0;         // of the mean of weights that is kept beside them; 0: none
   bool saves_mean = false;      // the run hands out that mean in place of its last weights
-  FactorPlan factor;            // Adafactor
 };
 
 struct SchedulerPlan {

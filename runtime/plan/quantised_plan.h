@@ -15,7 +15,7 @@ struct QuantisedWeightsPlan {
 // QuantisedGradientsPlan: what a group of samples adds to a gradient is rounded to few bits before groups are summed
 // (ZeRO++'s qgZ). It decides bits: the number of groups belongs to the definition, the ranks do not.
 struct QuantisedGradientsPlan {
-  int groups = 0;      // into which a micro-step's samples are cut; 0: off
+  int groups = 0;      // into which a step's samples are cut; 0: off
   int inner = 0;       // groups whose sum is rounded once more on its way to other nodes; 0: one level
   int bits = 4;        // of an element, on the first way
   int outer_bits = 8;  // on the second

@@ -1,5 +1,5 @@
 // One row a planted bug: its name as scenarios write it, what is wrong while it is on, and the check that must turn
-// red. bug.h makes of it the enum, and bug.cpp the catalogue. "rank 1" and "step 1" are where a scenario plants it by
+// red. bugs.h makes of it the enum, and bugs.cpp the catalogue. "rank 1" and "step 1" are where a scenario plants it by
 // default.
 SEEKSIM_BUG(skip_wait, "one wait for an event is left out: skip_wait:<edge>", "no_races")
 SEEKSIM_BUG(early_release, "rank 1 gives a gathered module's memory back while it is in use (stage 3)", "no_races")
@@ -266,58 +266,6 @@ SEEKSIM_BUG(secondary_shards_stale,
             "what backward gathers inside a group is what the first forward pass left there, and no later one renews it "
             "(zero_hpz_partition_size)",
             "golden")
-SEEKSIM_BUG(residual_dropped,
-            "what compression leaves out of a gradient is forgotten instead of kept for the next one (compression)",
-            "compression_conserves")
-SEEKSIM_BUG(residual_of_skipped_step,
-            "a skipped step leaves its residual behind, as if what it sent had been applied (compression, fp16)", "golden")
-SEEKSIM_BUG(residual_not_saved,
-            "residuals are not in checkpoints: a run that goes on from one begins with empty ones (compression, "
-            "checkpoints, with a restart)",
-            "golden")
-SEEKSIM_BUG(late_place_reused,
-            "a worker has a place too few, so its new gradient is put where one still waits to be applied (staleness)",
-            "staleness_bounded")
-SEEKSIM_BUG(late_older_dropped,
-            "where several gradients of a worker come at once, only the newest is applied (staleness, drawn)",
-            "staleness_bounded")
-SEEKSIM_BUG(late_repeated, "where no gradient of a worker comes, the one before is applied again (staleness, drawn)",
-            "staleness_bounded")
-SEEKSIM_BUG(late_beyond_bound, "every gradient comes a step later than the bound allows (staleness)",
-            "staleness_bounded")
-SEEKSIM_BUG(late_not_saved,
-            "gradients that wait are not in checkpoints: a run that goes on from one applies zeroes (staleness)", "golden")
-SEEKSIM_BUG(late_in_scaled_units,
-            "a gradient waits with the loss scale of the step that made it, and is applied with a later one's "
-            "(staleness, fp16)",
-            "golden")
-SEEKSIM_BUG(late_by_rank, "delays are drawn by a worker's place on its rank, not by its number (staleness, drawn)",
-            "golden")
-SEEKSIM_BUG(worker_left_out,
-            "the outer step does not hear of the last worker: it counts as one that never moved (local_sgd, several "
-            "workers)",
-            "golden")
-SEEKSIM_BUG(worker_goes_its_way,
-            "rank 1's first worker goes on from its own weights after an outer step (local_sgd)", "workers_meet")
-SEEKSIM_BUG(workers_meet_each_step, "the outer step is made after each inner one (local_sgd, every above 1)",
-            "workers_meet")
-SEEKSIM_BUG(workers_keep_16_bit_weights,
-            "after an outer step the fp32 masters are new, and the weights to compute with are not (local_sgd, fp16 or "
-            "bf16)",
-            "workers_meet")
-SEEKSIM_BUG(outer_gradient_reversed,
-            "the outer gradient is the workers' weights minus the outer ones (local_sgd, sgd or nesterov)", "golden")
-SEEKSIM_BUG(outer_gradient_divided_twice,
-            "the outer gradient is divided by the workers once more after it was averaged (local_sgd, sgd or nesterov, "
-            "several workers)",
-            "golden")
-SEEKSIM_BUG(outer_momentum_not_saved,
-            "the outer momentum is not in checkpoints: a run that goes on from one begins with none (local_sgd, "
-            "checkpoints, with a restart)",
-            "golden")
-SEEKSIM_BUG(inner_moments_reset, "an outer step zeroes the workers' moments (local_sgd)", "golden")
-SEEKSIM_BUG(outer_step_repeated,
-            "an outer step that a recovery has to make up for is made twice (local_sgd, a message lost in it)", "golden")
 SEEKSIM_BUG(evaluation_keeps_dropout, "rank 1 leaves dropout on while it evaluates (evaluation)", "golden")
 SEEKSIM_BUG(evaluation_skipped_by_one, "rank 1 leaves the evaluations between steps out (evaluation)",
             "collectives_match")
@@ -460,3 +408,4 @@ SEEKSIM_BUG(definition,
             "a mistake in what a step is, made by the run and by its one-rank golden alike: definition:<name> (a golden "
             "that is stored does not make it; docs/mutants.md has the names)",
             "reference")
+#include "runtime/rules/bugs_of_parts.inl"

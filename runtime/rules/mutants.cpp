@@ -138,6 +138,7 @@ bool replaces_update(Mutant mutant, kernels::OptimizerRule rule) {
   if (rule == kernels::OptimizerRule::momentum || rule == kernels::OptimizerRule::nesterov)
     return mutant == Mutant::sgd_rate_in_momentum || mutant == Mutant::sgd_decay_outside_momentum;
   if (kernels::moments_of(rule) == 0) return false;
+  if (rule == kernels::OptimizerRule::frozen) return false;
   return mutant == Mutant::epsilon_inside_root || mutant == Mutant::epsilon_before_correction ||
          mutant == Mutant::decay_after_update || mutant == Mutant::update_by_old_moment;
 }

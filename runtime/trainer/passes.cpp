@@ -317,8 +317,7 @@ float Passes::packed_weight(const InFlight& flight) const {
 }
 
 std::vector<GradientBlock> Passes::blocks_of(const SampleRange& samples) const {
-  const std::vector<kernels::TreeNode> nodes =
-      nodes_of(samples, bench_.definition().global_batch, bench_.group_level());
+  const std::vector<kernels::TreeNode> nodes = nodes_of(samples, bench_.definition().global_batch, reduction_.level());
   std::vector<GradientBlock> blocks;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Index first = kernels::first_leaf(nodes[i]);

@@ -39,7 +39,11 @@ void Reduction::round_groups() {
 
 void Reduction::connect(Index blocks) {
   ShardKeeper* const keeper = tensors_.keeper();
-  if (Residuals* residuals = tensors_.residuals()) {
+  Residuals* const residuals = tensors_.residuals();
+  if (LowRankFactors* factors = tensors_.factors()) {
+    low_rank_.emplace(bench_.rank, tensors_.parameters(), bench_.plan, *residuals, *factors);
+    low_rank_->connect(world_.comm());
+  } else if (residuals != nullptr) {
     partition_.emplace(tensors_.parameters(), world_.comm().size());
     compressed_.emplace(bench_.rank, tensors_.parameters(), bench_.plan, *residuals);
     compressed_->connect(world_.comm(), keeper != nullptr ? keeper->partition() : *partition_);
@@ -58,6 +62,7 @@ void Reduction::connect(Index blocks) {
 
 void Reduction::disconnect() {
   compressed_.reset();
+  low_rank_.reset();
   partition_.reset();
   buckets_.reset();
   group_.reset();
@@ -69,9 +74,23 @@ void Reduction::give_back() {
   if (of_experts_) of_experts_->give_back();
 }
 
+int Reduction::level() const {
+  return bench_.definition().compression.on() && !compresses_ ? CompressionPlan::kNoLevel : bench_.group_level();
+}
+
+// A member's samples are those of its groups, and the tree over samples is the tree over groups above them.
+TreeOwnership Reduction::ownership() const {
+  const CompressionPlan& plan = bench_.definition().compression;
+  return plan.on() ? TreeOwnership{plan.groups, world_.comm().size()} : world_.ownership();
+}
+
 void Reduction::begin_step() {
-  for (GradientTree& tree : trees_) tree.begin(bench_.definition().global_batch, bench_.definition().part_level());
-  if (of_experts_) of_experts_->begin(bench_.definition().global_batch);
+  const std::int64_t made =
+      bench_.plan.bug.is(Bug::freeze_counts_skipped) ? bench_.progress.step() : tensors_.optimizer_steps();
+  compresses_ = bench_.definition().compression.compresses(bench_.progress.step(), made);
+  const Index leaves = bench_.definition().global_batch;
+  for (GradientTree& tree : trees_) tree.begin(leaves, codes_ ? CompressionPlan::kNoLevel : level());
+  if (of_experts_) of_experts_->begin(leaves);
   if (!reducer_) return;
   // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's tree.
   const ElementType between = bench_.shards_gradients() ? accumulator() : ElementType::f32;
@@ -80,8 +99,7 @@ void Reduction::begin_step() {
 }
 
 void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t piece, const Backward& backward) {
-  const std::vector<kernels::TreeNode> nodes =
-      nodes_of(samples, bench_.definition().global_batch, bench_.group_level());
+  const std::vector<kernels::TreeNode> nodes = nodes_of(samples, bench_.definition().global_batch, level());
   if (buckets_) {  // each full bucket goes to its owners at once
     reducer_->begin_reduction(micro_batch, piece);
     if (group_) group_->begin(bench_.definition().global_batch, nodes_of_group());
@@ -203,7 +221,7 @@ void Reduction::finish(VecView<float> loss) {
     bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::backward_done);
   }
   if (split_ && !bench_.shards_gradients()) gather_in_group();
-  if (compressed_) return reduce_compressed(loss);
+  if (compresses_) return low_rank_ ? reduce_factors() : reduce_compressed(loss);
   if (bench_.definition().local_sgd.on()) return keep_apart();
   if (bench_.shards_optimizer()) return reduce_to_owners(loss);
   split_ ? all_reduce_divided() : all_reduce();
@@ -217,13 +235,12 @@ void Reduction::finish(VecView<float> loss) {
 void Reduction::come_late() {
   LateGradients* const late = tensors_.late();
   if (late == nullptr) return;
-  GradientTree& tree = trees_.front();
-  std::vector<VecView<float>> fresh = tree.values();
+  std::vector<VecView<float>> fresh = trees_.front().values();
   for (VecView<float>& one : fresh) one = one.part(0, tensors_.parameters().loss_offset());
   const double scale = bench_.progress.scaler().scale();
   bench_.compute.phase(Phase::grad_reduce);
   late->exchange(bench_.compute, tensors_.optimizer_steps(), unscale_factor(scale), float(scale), fresh);
-  tree.join(bench_.compute);
+  trees_.front().join(bench_.compute);
 }
 
 void Reduction::all_reduce() {
@@ -235,7 +252,7 @@ void Reduction::all_reduce() {
     const Index begin = p.gradient_begin(piece);
     const Index n = bench_.planted->contributes(p.gradient_end(piece) - begin, world_.epoch());
     op = world_.comm().all_reduce(queue, bench_.op(OpKind::all_reduce, Phase::grad_reduce, "gradients", SEEKSIM_SITE),
-                                  world_.ownership(), trees_[piece].parts(), bench_.scale.at_root * average().after,
+                                  ownership(), trees_[piece].parts(), bench_.scale.at_root * average().after,
                                   tensors_.sums(begin, n));
   }
   bench_.host_after(world_.comm(), queue.record(), op, Edge::gradients_reduced);
@@ -307,7 +324,7 @@ void Reduction::reduce_compressed(VecView<float> loss) {
   if (keeper != nullptr) {
     keeper->prepare_step();
     const bool last = keeper->partition().is_last(comm.position());
-    const Op op = compressed_->reduce(step, groups, factors, keeper->own().sums, last ? loss : VecView<float>{});
+    const Op op = compressed_->reduce(step, groups, factors, {}, keeper->own().sums, last ? loss : VecView<float>{});
     keeper->hold_gradients(reducer_->launcher());
     bench_.host_after(comm, queue.record(), op, Edge::shard_reduced);
     if (keeper->keeps_copies()) keeper->send_gradients(comm, step);
@@ -316,11 +333,26 @@ void Reduction::reduce_compressed(VecView<float> loss) {
   std::vector<ShardInfo> shards;
   for (int member = 0; member < comm.size(); ++member) shards.push_back(partition_->shard(member));
   const ShardInfo mine = shards[std::size_t(comm.position())];
-  compressed_->reduce(step, groups, factors, tensors_.sums(mine.offset, mine.size), tensors_.sums(p.loss_offset(), 1));
+  const VecView<float> own = tensors_.sums(mine.offset, mine.size), loss_here = tensors_.sums(p.loss_offset(), 1);
+  if (bench_.definition().compression.of_momentum()) {
+    compressed_->reduce(step, groups, {factors.before, 1, mean}, momentum(), own, loss_here);
+    const Op op = compressed_->send_back(step, tensors_.sums(0, p.trainable_size()), static_cast<float>(scale));
+    return bench_.host_after(comm, queue.record(), op, Edge::gradients_reduced);
+  }
+  compressed_->reduce(step, groups, factors, {}, own, loss_here);
   const Op op = comm.all_gather(queue, bench_.op(OpKind::all_gather, Phase::grad_reduce, "gradients", SEEKSIM_SITE),
                                 tensors_.sums(0, p.trainable_size()), shards);
   bench_.host_after(comm, queue.record(), op, Edge::gradients_reduced);
   hold_rounded();
+}
+
+// Shares of all groups make up beta1 times the momentum.
+CompressedReduction::Momentum Reduction::momentum() const {
+  const Definition& d = bench_.definition();
+  const double beta = d.optimizer.betas[0];
+  const int shares = bench_.plan.bug.is(Bug::momentum_in_full) ? 1 : d.compression.groups;
+  return {reads(tensors_.optimizer().first_moments()), static_cast<float>(beta / shares),
+          static_cast<float>(1.0 - beta)};
 }
 
 // Each worker's gradient is its own, and nothing is sent.
@@ -342,32 +374,44 @@ void Reduction::keep_apart() {
   });
 }
 
-void Reduction::commit(std::int64_t step, bool applied) {
-  if (applied && tensors_.late() != nullptr) tell_late(step);
-  if (!compressed_) return;
-  CompressionRecord record;
-  record.step = step;
-  record.epoch = world_.epoch();
+// Likewise, as factors of matrices.
+void Reduction::reduce_factors() {
+  const Parameters& p = tensors_.parameters();
+  const double scale = bench_.progress.scaler().scale();
+  const float mean = bench_.scale.at_root * average().after;
+  const Op op = low_rank_->reduce(bench_.progress.step(), trees_.front().parts(),
+                                  {mean * unscale_factor(scale), static_cast<float>(scale), mean},
+                                  tensors_.sums(0, p.trainable_size()), tensors_.sums(p.loss_offset(), 1));
+  bench_.host_after(world_.comm(), bench_.rank.device.communication_queue().record(), op, Edge::gradients_reduced);
+  hold_rounded();
+}
+
+CompressionRecord Reduction::compression_record(std::int64_t step) const {
+  CompressionRecord record{.step = step, .epoch = world_.epoch()};
+  const VecView<const std::int64_t> unconserved = low_rank_ ? low_rank_->unconserved() : compressed_->unconserved();
   if (bench_.has_values()) {
-    const kernels::OnHost<std::int64_t> counts = bench_.host_reads(SEEKSIM_SITE, compressed_->unconserved());
-    for (Index i = 0; i < tensors_.residuals()->groups().size(); ++i) record.unconserved += counts[i];
+    const kernels::OnHost<std::int64_t> counts = bench_.host_reads(SEEKSIM_SITE, unconserved);
+    for (Index i = 0; i < unconserved.n; ++i) record.unconserved += counts[i];
   }
-  record.elements = compressed_->elements();
-  record.bytes = compressed_->bytes();
-  bench_.observer.compressed(bench_.rank.id, record);
-  if (applied || bench_.plan.bug.is(Bug::residual_of_skipped_step)) tensors_.residuals()->commit();
+  record.elements = low_rank_ ? low_rank_->elements() : compressed_->elements();
+  record.bytes = low_rank_ ? low_rank_->bytes() : compressed_->bytes();
+  return record;
+}
+
+void Reduction::commit(std::int64_t step, bool applied) {
+  if (applied && tensors_.late() != nullptr && bench_.has_values()) tell_late(step);
+  if (!compresses_) return;
+  bench_.observer.compressed(bench_.rank.id, compression_record(step));
+  const PlantedBug& bug = bench_.plan.bug;
+  if (applied || bug.is(Bug::residual_of_skipped_step)) tensors_.residuals()->commit();
+  if (low_rank_ && (applied || bug.is(Bug::factors_of_skipped_step))) tensors_.factors()->commit();
 }
 
 // Which gradients the step has applied. The optimizer has counted it already.
 void Reduction::tell_late(std::int64_t step) {
-  if (!bench_.has_values()) return;
   const LateGradients& late = *tensors_.late();
   for (Index worker = 0; worker < late.workers().size(); ++worker) {
-    LateRecord record;
-    record.step = step;
-    record.epoch = world_.epoch();
-    record.worker = late.workers().begin + worker;
-    record.clock = tensors_.optimizer_steps() - 1;
+    LateRecord record{step, world_.epoch(), late.workers().begin + worker, tensors_.optimizer_steps() - 1, {}};
     const kernels::OnHost<std::int64_t> came = bench_.host_reads(SEEKSIM_SITE, late.came(worker));
     for (Index i = 0; i < late.came(worker).n; ++i) record.made.push_back(came[i]);
     bench_.observer.late(bench_.rank.id, record);

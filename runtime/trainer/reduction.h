@@ -13,11 +13,12 @@
 
 #include "runtime/comm/gradient_tree.h"
 #include "runtime/layout/gradient_split.h"
+#include "runtime/parts/compressed_reduction.h"
+#include "runtime/parts/low_rank.h"
 #include "runtime/rules/quirks.h"
 #include "runtime/trainer/tensors.h"
 #include "runtime/trainer/world.h"
 #include "runtime/zero/bucket_sink.h"
-#include "runtime/zero/compressed_reduction.h"
 #include "runtime/zero/gradient_reducer.h"
 #include "runtime/zero/group_gradients.h"
 #include "runtime/zero/quantised_reduction.h"
@@ -49,12 +50,15 @@ class Reduction {
 
   std::vector<GradientTree>& trees() { return trees_; }  // this rank's own sums, by piece; without its experts'
   const GradientSplit* split() const { return split_ ? &*split_ : nullptr; }  // where experts are divided
+  // Of the tree over the step's samples at which sums stay apart.
+  int level() const;
   RankAverage average() const { return rank_average(bench_.quirks(), world_.comm().size()); }
 
  private:
   std::vector<std::vector<kernels::TreeNode>> nodes_of_group() const;
   void take_divided(const SampleRange& samples, const Backward& backward);
   void gather_in_group();
+  TreeOwnership ownership() const;
   void all_reduce();
   void all_reduce_divided();
   std::vector<VecView<const float>> roots(const Bucket& bucket) const;
@@ -65,6 +69,9 @@ class Reduction {
   void reduce_compressed(VecView<float> loss);
   void come_late();
   void tell_late(std::int64_t step);
+  void reduce_factors();
+  CompressionRecord compression_record(std::int64_t step) const;
+  CompressedReduction::Momentum momentum() const;
   void keep_apart();
   void round_groups();
   ElementType accumulator() const { return accumulation_type(bench_.quirks(), bench_.compute_type()); }
@@ -82,6 +89,8 @@ class Reduction {
   // Where gradients are compressed, and how they are cut among those who sum them.
   std::optional<Partition> partition_;
   std::optional<CompressedReduction> compressed_;
+  std::optional<LowRankReduction> low_rank_;
+  bool compresses_ = false;  // in the step that is under way
 };
 
 }  // namespace seeksim::runtime

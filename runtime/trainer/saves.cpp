@@ -100,6 +100,27 @@ void for_each_late(const Tensors& tensors, Each each) {
   }
 }
 
+// The same of this rank's part of their sum, where it is compressed too.
+template <class Each>
+void for_each_residual_of_sum(const Tensors& tensors, int members, Each each) {
+  const Residuals* const residuals = tensors.residuals();
+  if (residuals == nullptr || residuals->kept_of_sum().n == 0) return;
+  const ShardInfo owned = residuals->owned();
+  for (const ParameterPiece& piece : Partition(tensors.parameters(), members).pieces(owned)) {
+    const AnyVec values(residuals->kept_of_sum().part(piece.offset() - owned.offset, piece.size));
+    each(PieceName{piece.parameter->name, StateKind::server_residual, piece.parameter->first + piece.first}, values);
+  }
+}
+
+// Factors of matrices, which all ranks have; one file does.
+template <class Each>
+void for_each_factor(const Tensors& tensors, Each each) {
+  const LowRankFactors* const factors = tensors.factors();
+  if (factors == nullptr) return;
+  for (const LowRankMatrix& m : factors->layout().matrices)
+    each(PieceName{m.parameter->name, StateKind::factors, 0}, AnyVec(factors->kept().part(m.q_at, m.q_size())));
+}
+
 bool saves_momentum(const TrainPlan& plan) { return !plan.bug.is(Bug::outer_momentum_not_saved); }
 
 // Where workers train apart. Calls of_worker(name, values) for all that is of the workers here: a parameter's stand in
@@ -139,7 +160,11 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
     if (!is_written_elsewhere(p)) saved.push_back({name, values});
   };
   if (!bench_.plan.bug.is(Bug::residual_not_saved)) {
-    for_each_residual(tensors_, [&](const PieceName& name, AnyVec values) { saved.push_back({name, values}); });
+    const auto add = [&](const PieceName& name, AnyVec values) { saved.push_back({name, values}); };
+    for_each_residual(tensors_, add);
+    if (!bench_.plan.bug.is(Bug::server_residual_not_saved))
+      for_each_residual_of_sum(tensors_, world_.comm().size(), add);
+    if (world_.is_lowest_rank() && !bench_.plan.bug.is(Bug::factors_not_saved)) for_each_factor(tensors_, add);
   }
   if (!bench_.plan.bug.is(Bug::late_not_saved)) {
     for_each_late(tensors_, [&](const PieceName& name, AnyVec values) { saved.push_back({name, values}); });
@@ -178,7 +203,11 @@ std::vector<PlaceToFill> Saves::places_to_fill() {
     places.push_back({name, values});
   };
   if (!bench_.plan.bug.is(Bug::residual_not_saved)) {
-    for_each_residual(tensors_, [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); });
+    const auto add = [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); };
+    for_each_residual(tensors_, add);
+    if (!bench_.plan.bug.is(Bug::server_residual_not_saved))
+      for_each_residual_of_sum(tensors_, world_.comm().size(), add);
+    if (!bench_.plan.bug.is(Bug::factors_not_saved)) for_each_factor(tensors_, add);
   }
   if (!bench_.plan.bug.is(Bug::late_not_saved)) {
     for_each_late(tensors_, [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); });

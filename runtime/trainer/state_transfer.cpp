@@ -23,7 +23,8 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
   const bool shards = holds_shards();
   const ShardKeeper* const keeper = std::as_const(tensors_).keeper();
   const Residuals* const residuals = std::as_const(tensors_).residuals();
-  if (residuals != nullptr && bench_.progress.step() > 0) {
+  const CompressionPlan& compression = bench_.definition().compression;
+  if (compression.has_compressed(bench_.progress.step(), tensors_.optimizer_steps())) {
     if (std::string why = residuals->lost(grid.data_axis(0, 0)); !why.empty()) return why;
   }
   const LateGradients* const late = std::as_const(tensors_).late();
@@ -60,11 +61,13 @@ void StateTransfer::settle(const std::vector<int>& joiners) {
   Launcher launch(bench_.rank.device.communication_queue(), bench_.rank.id);
   launch.at(world_.epoch(), bench_.progress.step());
   launch.phase(Phase::init);
+  const std::vector<int>& members = world_.comm().members();
+  const int me = world_.comm().position();
   if (Residuals* residuals = tensors_.residuals())
-    residuals->lay_out(launch, world_.comm().members(), world_.comm().position());
+    residuals->lay_out(launch, members, me, Partition(tensors_.parameters(), int(members.size())).shard(me));
   if (LateGradients* late = tensors_.late()) {
     bench_.compute.phase(Phase::init);
-    late->lay_out(bench_.compute, world_.comm().members(), world_.comm().position());
+    late->lay_out(bench_.compute, members, me);
   }
   if (tensors_.keeper() != nullptr)
     connect_shards();

@@ -95,6 +95,7 @@ void Tensors::allocate_state() {
   const CompressionPlan& compression = bench_.definition().compression;
   if (compression.on()) residuals_.emplace(bench_.rank.device, compression, parameters_.trainable_size());
   if (bench_.definition().staleness.on()) late_.emplace(bench_.rank.device, bench_.plan, parameters_.loss_offset());
+  if (compression.in_factors()) factors_.emplace(bench_.rank.device, parameters_, bench_.plan);
   if (bench_.shards_parameters()) gathered_.emplace(bench_.rank, parameters_, bench_.plan);
   if (bench_.shards_optimizer()) {
     keeper_.emplace(bench_.rank, bench_.plan, parameters_);
@@ -107,6 +108,8 @@ void Tensors::allocate_state() {
                              MemoryTag::optimizer, Space::device,
                              is_16_bit(precision.compute) && !precision.master_weights);
     prepare(*here().optimizer, bench_.plan, int(bench_.rank.control.members().size()));
+    if (compression.of_momentum() && !bench_.plan.bug.is(Bug::momentum_taken_for_gradient))
+      here().optimizer->freeze_after(compression.start_step);
   });
   if (bench_.definition().local_sgd.on()) outer_.emplace(bench_.rank, bench_.plan, parameters_.trainable_size());
 }
@@ -135,6 +138,7 @@ AnyVec Tensors::defining(const ParameterInfo& p) const {
 
 void Tensors::draw() {
   for_each_worker([this](Index) { draw_worker(); });
+  if (factors_) factors_->begin(bench_.compute);
   if (outer_) outer_->begin(bench_.compute, flat_weights().part(0, parameters_.trainable_size()).as<const float>());
 }
 

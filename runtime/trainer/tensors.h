@@ -15,12 +15,13 @@
 #include "runtime/launch/typed_ops.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/model/model.h"
+#include "runtime/parts/late_gradients.h"
+#include "runtime/parts/low_rank.h"
+#include "runtime/parts/outer_step.h"
+#include "runtime/parts/residuals.h"
 #include "runtime/trainer/workbench.h"
 #include "runtime/zero/gathered_weights.h"
-#include "runtime/zero/late_gradients.h"
 #include "runtime/zero/optimizer.h"
-#include "runtime/zero/outer_step.h"
-#include "runtime/zero/residuals.h"
 #include "runtime/zero/rounded_weights.h"
 #include "runtime/zero/shard_keeper.h"
 
@@ -107,6 +108,8 @@ class Tensors {
   const Residuals* residuals() const { return residuals_ ? &*residuals_ : nullptr; }
   LateGradients* late() { return late_ ? &*late_ : nullptr; }  // where gradients come late
   const LateGradients* late() const { return late_ ? &*late_ : nullptr; }
+  LowRankFactors* factors() { return factors_ ? &*factors_ : nullptr; }  // where they travel as factors of matrices
+  const LowRankFactors* factors() const { return factors_ ? &*factors_ : nullptr; }
   GatheredWeights* gathered() { return gathered_ ? &*gathered_ : nullptr; }  // where parameters are sharded
   const GatheredWeights* gathered() const { return gathered_ ? &*gathered_ : nullptr; }
 
@@ -141,6 +144,7 @@ class Tensors {
   std::optional<GatheredWeights> gathered_;
   std::optional<Residuals> residuals_;
   std::optional<LateGradients> late_;
+  std::optional<LowRankFactors> factors_;
 };
 
 }  // namespace seeksim::runtime

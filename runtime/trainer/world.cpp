@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/check.h"
-#include "runtime/zero/outer_step.h"
+#include "runtime/parts/outer_step.h"
 
 namespace seeksim::runtime {
 

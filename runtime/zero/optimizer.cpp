@@ -110,20 +110,21 @@ void Optimizer::reset(Launcher& launch, AnyVec weights) {
 void Optimizer::continue_at(std::int64_t steps) {
   steps_ = 0;
   beta1_power_ = beta2_power_ = 1;
-  for (; steps_ < steps; ++steps_) {
-    beta1_power_ *= plan_.betas[0];
-    beta2_power_ *= plan_.betas[1];
-  }
+  while (steps_ < steps) count_step();
+}
+
+void Optimizer::count_step() {
+  beta1_power_ *= plan_.betas[0];
+  if (!frozen()) beta2_power_ *= plan_.betas[1];
+  ++steps_;
 }
 
 void Optimizer::continue_from(const Optimizer& other) { continue_at(other.steps_); }
 
 kernels::OptimizerStep Optimizer::next_constants(float grad_factor, double lr) {
-  ++steps_;
-  beta1_power_ *= plan_.betas[0];
-  beta2_power_ *= plan_.betas[1];
   kernels::OptimizerStep constants;
-  constants.rule = rule_of(plan_);
+  constants.rule = frozen() ? kernels::OptimizerRule::frozen : rule_of(plan_);
+  count_step();
   constants.lr = static_cast<float>(lr);
   constants.beta1 = static_cast<float>(plan_.betas[0]);
   constants.beta2 = static_cast<float>(plan_.betas[1]);

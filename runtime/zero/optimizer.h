@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -58,6 +59,8 @@ class Optimizer {
     rounding_key_ = key;
     rounding_mistake_ = mistake;
   }
+  // After so many steps the variance stays as it is, and gradients are what the first moments become.
+  void freeze_after(std::int64_t steps) { freeze_after_ = steps; }
   // Zeroes the moments. The mean of weights begins with these.
   void reset(Launcher& launch, AnyVec weights);
   // Whether state has to be in memory matrix by matrix, so that no part of it may be cut at will.
@@ -97,6 +100,8 @@ class Optimizer {
  private:
   kernels::OptimizerStep next_constants(float grad_factor, double lr);
   void set_momentum(kernels::OptimizerStep& constants) const;
+  bool frozen() const { return steps_ >= freeze_after_; }  // for the next step
+  void count_step();
   void update_piece(Launcher& launch, const kernels::OptimizerStep& here, const ParameterPiece& piece,
                     const OptimizerSpaces& spaces);
   void count_anew(Launcher& launch);
@@ -119,7 +124,9 @@ class Optimizer {
   std::optional<std::uint64_t> rounding_key_;
   RoundingMistake rounding_mistake_ = RoundingMistake::none;
   std::int64_t steps_ = 0;
-  // beta^t by repeated multiplication: the same bits whether a run was interrupted or not, and no pow.
+  std::int64_t freeze_after_ = std::numeric_limits<std::int64_t>::max();
+  // beta^t by repeated multiplication: the same bits whether a run was interrupted or not, and no pow. The second
+  // one stands where the variance was frozen.
   double beta1_power_ = 1;
   double beta2_power_ = 1;
 };

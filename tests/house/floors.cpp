@@ -71,7 +71,7 @@ const std::vector<Wing>& wings() {
         {"files", "comm", "samples"},
         {"numbers"},
         {"detect", "model"},
-        {"decide", "zero"},
+        {"decide", "zero", "parts"},
         {"checkpoint"},
         {"trainer"},
         {"recovery"}},

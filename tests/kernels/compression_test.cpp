@@ -9,6 +9,9 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/norms.h"
+#include "kernels/optimizer.h"
+#include "kernels/pointwise.h"
 #include "tests/kernels/half.h"
 #include "tests/kernels/reference.h"
 
@@ -172,6 +175,117 @@ TEST(Compression, WhatIsOwedIsTheGradientItsOtherUseAndWhatWasKept) {
   const Sent sent = send(all, owed);
   EXPECT_EQ(sent.values, want);
   EXPECT_EQ(sent.unconserved, 0);
+}
+
+TEST(Compression, WhatIsOwedOfAMomentumIsAShareOfItAndOfTheGradient) {
+  const Floats x = gradient(3, -4, 2), kept = gradient(4, -9, -3), moment = gradient(9, -3, 1);
+  OwedGradient owed{{x.data(), Index(kElements)}, {}, 0.37F, {kept.data(), Index(kElements)}};
+  owed.moment = {moment.data(), Index(kElements)};
+  owed.moment_factor = 0.225F;
+  owed.gradient_factor = 0.1F;
+  Floats want;
+  for (std::size_t i = 0; i < kElements; ++i) {
+    const float g = x[i] * 0.37F, old = moment[i] * 0.225F, fresh = g * 0.1F;
+    want.push_back((old + fresh) + kept[i]);
+  }
+  const Sent sent = send({Wire::top, 1024}, owed);
+  EXPECT_EQ(sent.values, want);
+  EXPECT_EQ(sent.unconserved, 0);
+  owed.moment_factor = 0.9F;
+  EXPECT_NE(send({Wire::top, 1024}, owed).values, want);
+}
+
+// ---- the step of a frozen variance ---------------------------------------------------------------------------------
+
+class FrozenStep : public OnEveryIsa {};
+SEEKSIM_ON_EVERY_ISA(FrozenStep);
+
+TEST_P(FrozenStep, TakesTheMomentumAndLeavesTheVariance) {
+  for (const std::size_t n : {1, 7, 16, 17, 1000}) {
+    for (const float decay : {0.0F, 0.1F}) {
+      Rng rng(n);
+      const Floats grad = wilds(rng, n, 4), old = wilds(rng, n, 4);
+      Floats p = wilds(rng, n, 6), m = old, v = wilds(rng, n, 6), want = p;
+      for (float& one : v) one = std::fabs(one);
+      const Floats variance = v;
+      const OptimizerStep step{.rule = OptimizerRule::frozen,
+                               .lr = 1e-2F,
+                               .weight_decay = decay,
+                               .inverse_bias1 = 1.7F,
+                               .inverse_sqrt_bias2 = 9.3F,
+                               .grad_factor = 0.25F};
+      optimize({}, step, vec(grad), vec(p), vec(m), vec(v));
+      for (std::size_t i = 0; i < n; ++i) {
+        const float moment = grad[i] * 0.25F, root = fma1(std::sqrt(variance[i]), 9.3F, step.eps);
+        if (decay != 0) want[i] = fma1(-(step.lr * decay), want[i], want[i]);
+        want[i] = fma1(-step.lr, moment * 1.7F / root, want[i]);
+        ASSERT_EQ(difference({m[i]}, {moment}), "") << n;
+      }
+      ASSERT_EQ(difference(p, want), "") << n << " decay " << decay;
+      ASSERT_EQ(difference(v, variance), "") << n;
+    }
+  }
+}
+
+// ---- factors of a matrix -------------------------------------------------------------------------------------------
+
+TEST(Factors, RowsAreMadeOrthogonalInOrder) {
+  constexpr Index kRows = 3, kCols = 71;
+  Floats got = gradient(5, -2, 2);
+  got.resize(std::size_t(kRows * kCols));
+  Floats want = got;
+  orthogonalise({}, {got.data(), kRows, kCols, kCols});
+  const auto at = [](Floats& x, Index row, Index col) -> float& { return x[std::size_t(row * kCols + col)]; };
+  const auto dot = [&](Floats& x, Index a, Index b) {
+    float sum = 0;
+    for (Index k = 0; k < kCols; ++k) {
+      const float product = at(x, a, k) * at(x, b, k);
+      sum = sum + product;
+    }
+    return sum;
+  };
+  for (Index i = 0; i < kRows; ++i) {
+    const float length = std::sqrt(dot(want, i, i));
+    for (Index k = 0; k < kCols; ++k) at(want, i, k) = at(want, i, k) / length;
+    for (Index j = i + 1; j < kRows; ++j) {
+      const float along = dot(want, i, j);
+      for (Index k = 0; k < kCols; ++k) {
+        const float part = along * at(want, i, k);
+        at(want, j, k) = at(want, j, k) - part;
+      }
+    }
+  }
+  EXPECT_EQ(difference(got, want), "");
+  for (Index i = 0; i < kRows; ++i)
+    for (Index j = 0; j <= i; ++j) EXPECT_NEAR(dot(got, i, j), i == j ? 1 : 0, 1e-5) << i << ", " << j;
+}
+
+TEST(Factors, ARowOfZeroesStaysOne) {
+  Floats rows = {0, 0, 0, 3, 4, 0};
+  orthogonalise({}, {rows.data(), 2, 3, 3});
+  EXPECT_EQ(rows, (Floats{0, 0, 0, 0.6F, 0.8F, 0}));
+}
+
+TEST(Factors, ARestThatIsNotWhatWasOwedMinusAShareIsCounted) {
+  const Floats x = gradient(3, -4, 2), kept = gradient(4, -9, -3), sum = gradient(6, -4, 2);
+  const OwedGradient owed{{x.data(), Index(kElements)}, {}, 0.37F, {kept.data(), Index(kElements)}};
+  const Vec<const float> all{sum.data(), Index(kElements)};
+  Floats rest(kElements);
+  owe({}, owed, {rest.data(), Index(kElements)});
+  for (std::size_t i = 0; i < kElements; ++i) {
+    const float used = x[i] * 0.37F;
+    ASSERT_EQ(rest[i], used + kept[i]);
+  }
+  take_share({}, all, 0.25F, {rest.data(), Index(kElements)});
+  const auto unconserved = [&] {
+    std::int64_t count = 0;
+    count_share_unconserved({}, owed, all, 0.25F, {rest.data(), Index(kElements)}, {&count, 1});
+    return count;
+  };
+  EXPECT_EQ(unconserved(), 0);
+  rest[5] = std::nextafter(rest[5], kInf);
+  rest[77] = 0;
+  EXPECT_EQ(unconserved(), 2);
 }
 
 TEST(Compression, APlantedLossIsCounted) {

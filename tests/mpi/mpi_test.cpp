@@ -85,6 +85,20 @@ TEST_F(Mpi, RunsLayoutsInFsdpsWords) {
     expect_the_simulators_bits(4, "equivalence/fsdp", {"world.ranks_per_node=4", fsdp});
 }
 
+TEST_F(Mpi, RunsOneBitAdam) {
+  for (const int processes : {2, 4})
+    expect_the_simulators_bits(
+        processes, "equivalence/onebit_adam",
+        {"world.ranks_per_node=" + std::to_string(processes), "deepspeed.bf16.enabled=true", "compression.groups=8"});
+}
+
+TEST_F(Mpi, SumsFactorsOfMatrices) {
+  for (const int processes : {2, 4})
+    expect_the_simulators_bits(
+        processes, "equivalence/power",
+        {"world.ranks_per_node=" + std::to_string(processes), "deepspeed.bf16.enabled=true", "compression.groups=8"});
+}
+
 TEST_F(Mpi, GathersQuantisedWeights) {
   for (const int processes : {2, 4}) {
     const std::string world = "world.ranks_per_node=" + std::to_string(processes);

@@ -86,6 +86,14 @@ std::string problems_of(const std::string& text, const std::vector<std::string>&
   }
 }
 
+std::function<void(RunRecord&)> applied_late(const std::vector<std::vector<std::int64_t>>& by_clock) {
+  return [by_clock](RunRecord& run) {
+    for (std::size_t clock = 0; clock < by_clock.size(); ++clock)
+      run.agreement.late.push_back(
+          {.step = std::int64_t(clock), .clock = std::int64_t(clock), .made = by_clock[clock]});
+  };
+}
+
 void make_a_set(Scenario& scenario) {
   scenario.train.definition.data.sampler = {runtime::SampleOrder::sequential, -1, 20, false};
   scenario.train.definition.global_batch = 8;

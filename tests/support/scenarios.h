@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,9 @@ std::string problems_of(const std::string& text, const std::vector<std::string>&
 // Training on a set of 20 samples in order, 8 a step; and four steps that used them so.
 void make_a_set(Scenario& scenario);
 void use_in_order(RunRecord& run);
+
+// Makes a record one of a worker whose gradients came late: which of them each of its steps was made of, by clock.
+std::function<void(RunRecord&)> applied_late(const std::vector<std::vector<std::int64_t>>& by_clock);
 
 // The record of a good run of `ranks` ranks: 4 steps, falling losses, equal states.
 RunRecord good_run(int ranks = 4);

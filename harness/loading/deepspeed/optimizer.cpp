@@ -17,7 +17,8 @@ const std::vector<std::string> kSchedulers = {"WarmupLR", "WarmupDecayLR", "Warm
 // An optimizer that DeepSpeed knows, had, or takes from torch.optim; another word is a slip.
 std::string why_no(const std::string& type) {
   const std::string name = lower(type);
-  for (const char* removed : {"onebitadam", "onebitlamb", "zerooneadam"}) {
+  if (name == "onebitadam") return "DeepSpeed 0.19.8 has removed it too; compression.optimizer onebit_adam is like it";
+  for (const char* removed : {"onebitlamb", "zerooneadam"}) {
     if (name == removed) return "DeepSpeed 0.19.8 has removed it too";
   }
   return "";

@@ -10,14 +10,21 @@ namespace seeksim::harness {
 namespace {
 
 using namespace shapes;
+using runtime::CompressedOptimizer;
 using runtime::Compression;
 using runtime::CompressionPlan;
 
-const Words<Compression> kMethods = {{Compression::none, "none"}, {Compression::fp16, "fp16"},
-                                     {Compression::bf16, "bf16"}, {Compression::int8, "int8"},
-                                     {Compression::sign, "sign"}, {Compression::top, "top"}};
+const Words<Compression> kMethods = {
+    {Compression::none, "none"}, {Compression::fp16, "fp16"}, {Compression::bf16, "bf16"},  {Compression::int8, "int8"},
+    {Compression::sign, "sign"}, {Compression::top, "top"},   {Compression::power, "power"}};
+
+const Words<CompressedOptimizer> kOptimizers = {{CompressedOptimizer::none, "none"},
+                                                {CompressedOptimizer::onebit_adam, "onebit_adam"}};
 
 bool takes_the_largest(const CompressionPlan& plan) { return plan.method == Compression::top; }
+bool of_momentum(const CompressionPlan& plan) { return plan.of_momentum(); }
+bool in_factors(const CompressionPlan& plan) { return plan.in_factors(); }
+bool begins_late(const CompressionPlan& plan) { return of_momentum(plan) || in_factors(plan); }
 
 // The largest number of groups below the given one that is possible.
 int groups_below(int batch, int groups) {
@@ -75,13 +82,54 @@ void refuse_with_compression(const Reader& top, const Scenario& scenario) {
          });
 }
 
+// What a compressed momentum needs.
+void refuse_with_momentum(const Reader& top, const Scenario& scenario) {
+  const runtime::Definition& d = scenario.train.definition;
+  const bool clips = d.gradient_clipping > 0 || std::any_of(d.changes.begin(), d.changes.end(), [](const auto& change) {
+                       return change.gradient_clipping.value_or(0) > 0;
+                     });
+  refuse(top,
+         {
+             {d.compression.method != Compression::sign, "/compression/method",
+              "1-bit Adam sends signs: another method is another optimizer", "Use \"sign\"."},
+             {d.compression.start_step < 1, "/compression/start_step",
+              "1-bit Adam needs a step before it compresses: without one there is no variance to freeze",
+              "Say how many steps are plain AdamW; the paper takes about a fifth of all."},
+             {d.optimizer.type != "AdamW", "/deepspeed/optimizer/type",
+              "1-bit Adam is AdamW before it freezes, and its decay is decoupled after that", "Use AdamW."},
+             {scenario.train.layout.zero.stage > 0, "/deepspeed/zero_optimization/stage",
+              "not supported: 1-bit Adam with ZeRO, since a group adds its gradient to the whole momentum (DeepSpeed's "
+              "could not either)",
+              "Use stage 0."},
+             {clips, "/deepspeed/gradient_clipping",
+              "1-bit Adam cannot clip: once momentum is compressed no rank has the gradient whose norm that needs",
+              "Set it to 0."},
+             {runtime::is_16_bit(d.precision.gradients), "/deepspeed/data_types/grad_accum_dtype",
+              "not supported: 1-bit Adam with gradients held in 16 bits, in which the momentum would be rounded",
+              "Use \"fp32\"."},
+         });
+}
+
+// What factors of whole matrices cannot be together with.
+void refuse_with_factors(const Reader& top, const Scenario& scenario) {
+  refuse(top, {
+                  {scenario.train.layout.zero.stage > 0, "/deepspeed/zero_optimization/stage",
+                   "not supported: power with ZeRO, whose shards end inside matrices", "Use stage 0."},
+                  {scenario.train.definition.model.experts.on(), "/model/experts",
+                   "not supported: power with experts, whose matrices are held as one", "Leave one of the two out."},
+                  {scenario.train.definition.compression.of_momentum(), "/compression/method",
+                   "1-bit Adam sends signs: another method is another optimizer", "Use \"sign\"."},
+              });
+}
+
 }  // namespace
 
 const Keys<CompressionPlan>& compression_keys() {
   static const Keys<CompressionPlan> keys = {
       {"method", in_words(kMethods, &CompressionPlan::method), choice(words_of(kMethods)).required(), kBits,
        "What gradients are rounded to: fp16, bf16; int8: 8 bits an element and a power of two a block of 1,024; sign: "
-       "one bit an element and the mean magnitude of the block; top: the largest elements of each block."},
+       "one bit an element and the mean magnitude of the block; top: the largest elements of each block; power: "
+       "PowerSGD's two thin factors of each matrix (ZeRO 0)."},
       {"groups", at(&CompressionPlan::groups), integer(1, 1'000'000).required(), kBits,
        "How many parts the samples of a step are cut into, each compressed apart: the number of ranks is what "
        "frameworks have. It decides bits, and the number of ranks does not. A group is a power of two of samples."},
@@ -89,6 +137,17 @@ const Keys<CompressionPlan>& compression_keys() {
        "What rounding takes from a group's gradient is added to its next one."},
       {"top", at(&CompressionPlan::top).when(takes_the_largest), integer(1, 1024), kBits,
        "Elements of each block that are sent, where only the largest are."},
+      {"optimizer", in_words(kOptimizers, &CompressionPlan::optimizer).when(of_momentum), choice(words_of(kOptimizers)),
+       kBits,
+       "onebit_adam: 1-bit Adam. AdamW until start_step; then the variance stands still, momentum is what groups send, "
+       "and the sum of it goes back compressed too (ZeRO 0)."},
+      {"start_step", at(&CompressionPlan::start_step).when(begins_late), integer(0, 1'000'000'000), kBits,
+       "Of onebit_adam and power: steps before anything is compressed (DeepSpeed's freeze_step, which skipped steps do "
+       "not count for; PyTorch's start_powerSGD_iter)."},
+      {"rank", at(&CompressionPlan::rank).when(in_factors), integer(1, 1024), kBits,
+       "power: columns of the two factors of a matrix (PyTorch's matrix_approximation_rank)."},
+      {"warm_start", at(&CompressionPlan::warm_start).when(in_factors), flag(), kBits,
+       "power: a step begins with the factor that the one before ended with; false: with a drawn one."},
   };
   return keys;
 }
@@ -104,6 +163,9 @@ void read_compression(const Reader& top, Scenario& scenario) {
   }
   check_groups(own, scenario);
   refuse_with_compression(top, scenario);
+  if (in_factors(plan)) return refuse_with_factors(top, scenario);
+  if (plan.of_momentum()) return refuse_with_momentum(top, scenario);
+  if (plan.start_step > 0) own.problem("start_step", "only onebit_adam and power begin late", "Remove it.");
 }
 
 }  // namespace seeksim::harness

@@ -18,11 +18,12 @@ RunRecord run_with(const Sets& more) {
       "faults=[]", R"(checks=["golden:bitwise"])", "world.nodes=1", "world.ranks_per_node=4",
       R"(deepspeed={"train_batch_size":8,"train_micro_batch_size_per_gpu":1,"optimizer":{"type":"AdamW"}})"};
   options.sets.insert(options.sets.end(), more.begin(), more.end());
-  Simulation simulation(load_scenario_text(small_text(), "small.json", options));
+  const Scenario scenario = load_scenario_text(small_text(), "small.json", options);
+  Simulation simulation(scenario, {});
   return simulation.run();
 }
 
-std::string zero(const std::string& keys) { return "deepspeed.zero_optimization={" + keys + "}"; }
+std::string in_zero(const std::string& keys) { return "deepspeed.zero_optimization={" + keys + "}"; }
 
 constexpr const char* kNoneStay = R"("stage":3,"stage3_param_persistence_threshold":0,"stage3_max_reuse_distance":0)";
 constexpr const char* kAllStay =
@@ -40,21 +41,21 @@ void expect_same(const Sets& in_fsdp, const Sets& in_deepspeed) {
 }
 
 TEST(Fsdp, EachWordIsTheLayoutThatItStandsFor) {
-  expect_same({"fsdp={}"}, {zero(kNoneStay)});
-  expect_same({R"(fsdp={"reshard_after_forward":false})"}, {zero(kAllStay)});
+  expect_same({"fsdp={}"}, {in_zero(kNoneStay)});
+  expect_same({R"(fsdp={"reshard_after_forward":false})"}, {in_zero(kAllStay)});
   expect_same({R"(fsdp={"reshard_after_forward":2})"},
-              {zero(std::string(kNoneStay) + R"(,"zero_hpz_partition_size":2)")});
-  expect_same({R"(fsdp={"shard_size":2})"}, {zero(kNoneStay), "world.shard_group=2"});
-  expect_same({R"(fsdp={"version":1,"sharding_strategy":"SHARD_GRAD_OP"})"}, {zero(kAllStay)});
-  expect_same({R"(fsdp={"version":1,"sharding_strategy":"NO_SHARD"})"}, {zero(R"("stage":0)")});
+              {in_zero(std::string(kNoneStay) + R"(,"zero_hpz_partition_size":2)")});
+  expect_same({R"(fsdp={"shard_size":2})"}, {in_zero(kNoneStay), "world.shard_group=2"});
+  expect_same({R"(fsdp={"version":1,"sharding_strategy":"SHARD_GRAD_OP"})"}, {in_zero(kAllStay)});
+  expect_same({R"(fsdp={"version":1,"sharding_strategy":"NO_SHARD"})"}, {in_zero(R"("stage":0)")});
   expect_same({R"(fsdp={"version":1,"sharding_strategy":"_HYBRID_SHARD_ZERO2","shard_size":2})"},
-              {zero(kAllStay), "world.shard_group=2"});
-  expect_same({R"(fsdp={"param_dtype":"bf16"})"}, {zero(kNoneStay), kBf16});
+              {in_zero(kAllStay), "world.shard_group=2"});
+  expect_same({R"(fsdp={"param_dtype":"bf16"})"}, {in_zero(kNoneStay), kBf16});
   expect_same({R"(fsdp={"param_dtype":"bf16","reduce_dtype":"bf16"})"},
-              {zero(kNoneStay), kBf16, R"(deepspeed.data_types={"grad_accum_dtype":"bf16"})"});
+              {in_zero(kNoneStay), kBf16, R"(deepspeed.data_types={"grad_accum_dtype":"bf16"})"});
   expect_same(
       {R"(fsdp={"cpu_offload":true})"},
-      {zero(std::string(kNoneStay) + R"(,"offload_optimizer":{"device":"cpu"},"offload_param":{"device":"cpu"})")});
+      {in_zero(std::string(kNoneStay) + R"(,"offload_optimizer":{"device":"cpu"},"offload_param":{"device":"cpu"})")});
 }
 
 // As torch does: a layer is gathered for forward and for backward, or once for both.

@@ -207,6 +207,11 @@ std::vector<Telling> telling() {
       {{"workers", "8"}, {"bound", "3"}, {"delays", "most"}, {"seed", "9"}});
   add("staleness", {"staleness={\"workers\":2,\"bound\":2,\"delays\":\"listed\",\"of_workers\":[1,2]}"},
       {{"of_workers", "[2,1]"}});
+  add("compression", {"compression={\"method\":\"power\",\"groups\":4}"},
+      {{"rank", "2"}, {"warm_start", "false"}, {"start_step", "1"}});
+  const std::string momentum = R"(compression={"method":"sign","groups":4,"optimizer":"onebit_adam","start_step":2})";
+  all.push_back({"compression.optimizer", {"deepspeed.gradient_clipping=0", momentum}});
+  add("compression", {"deepspeed.gradient_clipping=0", momentum}, {{"start_step", "3"}});
   add("local_sgd", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},
       {{"workers", "8"}, {"every", "3"}});
   add("local_sgd.outer", {"local_sgd={\"workers\":4,\"every\":2,\"outer\":{\"type\":\"sgd\"}}"},

@@ -87,6 +87,27 @@ TEST(Property, RestartsKeepTheResiduals) {
   keeps_the_bits("compression with restarts", wanted, 9);
 }
 
+Wanted with_formulas(bool Wanted::*what) {
+  Wanted wanted = with(what);
+  wanted.formulas = true;
+  return wanted;
+}
+TEST(Property, CompressedMomentumKeepsTheBits) {
+  keeps_the_bits("compressed momentum", with_formulas(&Wanted::momentum), 19);
+}
+TEST(Property, RestartsKeepBothResiduals) {
+  Wanted wanted = with(&Wanted::momentum);
+  wanted.restarts = true;
+  keeps_the_bits("compressed momentum with restarts", wanted, 20);
+}
+
+TEST(Property, FactorsKeepTheBits) { keeps_the_bits("factors of gradients", with_formulas(&Wanted::factors), 21); }
+TEST(Property, RestartsKeepTheFactors) {
+  Wanted wanted = with(&Wanted::factors);
+  wanted.restarts = true;
+  keeps_the_bits("factors of gradients with restarts", wanted, 22);
+}
+
 TEST(Property, LocalSgdKeepsTheBits) { keeps_the_bits("local SGD", with(&Wanted::local_sgd), 13); }
 TEST(Property, RestartsKeepTheWorkers) {
   Wanted wanted = with(&Wanted::local_sgd);
@@ -94,11 +115,7 @@ TEST(Property, RestartsKeepTheWorkers) {
   keeps_the_bits("local SGD with restarts", wanted, 14);
 }
 
-TEST(Property, LateGradientsKeepTheBits) {
-  Wanted wanted = with(&Wanted::staleness);
-  wanted.formulas = true;
-  keeps_the_bits("late gradients", wanted, 21);
-}
+TEST(Property, LateGradientsKeepTheBits) { keeps_the_bits("late gradients", with(&Wanted::staleness), 21); }
 TEST(Property, RestartsKeepLateGradients) {
   Wanted wanted = with(&Wanted::staleness);
   wanted.restarts = true;

@@ -107,14 +107,6 @@ void born_at_two(RunRecord& r) {
   r.numbers.births = {late, early};
 }
 
-// What the steps of one worker were made of, by clock.
-std::vector<runtime::LateRecord> late(const std::vector<std::vector<std::int64_t>>& by_clock) {
-  std::vector<runtime::LateRecord> all;
-  for (const std::vector<std::int64_t>& made : by_clock)
-    all.push_back({.step = std::int64_t(all.size()), .clock = std::int64_t(all.size()), .made = made});
-  return all;
-}
-
 // Rank 1 computed other bits in step 2; in step 3 infinities came out twice.
 void run_twice(RunRecord& r) {
   r.numbers.rerun_micro_batches = 8;
@@ -462,17 +454,9 @@ const std::vector<Case>& cases() {
       {"compression_conserves", true, "1.00 bits", [](RunRecord& r) { r.numbers.compressed = {64, 0, 8}; }},
       {"compression_conserves", false, "on rank 2", [](RunRecord& r) { r.numbers.compressed = {8, 3, 1, 2, 1}; }},
       {"compression_conserves", false, "looked at nothing", [](RunRecord&) {}},
-      {"staleness_bounded", true, "3 gradients of 1 workers",
-       [](RunRecord& r) { r.agreement.late = late({{0}, {}, {1, 2}}); }},
-      {"staleness_bounded", false, "clock 1 enters, and the next that is due is that of clock 0",
-       [](RunRecord& r) { r.agreement.late = late({{}, {1}}); }},
-      {"staleness_bounded", false, "clock 0 enters, and the next that is due is that of clock 1",
-       [](RunRecord& r) { r.agreement.late = late({{0}, {0, 1}}); }},
-      {"staleness_bounded", false, "clock 0 enters 2 steps late; the bound is 1",
-       [](RunRecord& r) { r.agreement.late = late({{}, {}, {0, 1, 2}}); }},
-      {"staleness_bounded", false, "the gradient of clock 1 still waits",
-       [](RunRecord& r) { r.agreement.late = late({{0}, {}, {}}); }},
-      {"staleness_bounded", false, "looked at nothing", [](RunRecord&) {}},
+      {"staleness_bounded", true, "3 gradients of 1 workers", applied_late({{0}, {}, {1, 2}})},
+      {"staleness_bounded", false, "clock 0 enters 2 steps late; the bound is 1", applied_late({{}, {}, {0, 1, 2}})},
+      {"staleness_bounded", false, "looked at nothing", applied_late({})},
       {"workers_meet", true, "(4 times one looked)", [](RunRecord& r) { r.agreement.workers = {4, 8, ""}; }},
       {"workers_meet", false, "worker 2", [](RunRecord& r) { r.agreement.workers = {4, 8, "step 3: worker 2"}; }},
       {"workers_meet", false, "looked at nothing", [](RunRecord&) {}},

@@ -13,13 +13,13 @@ namespace seeksim::harness {
 namespace {
 
 using namespace testing;
-using Weights = std::vector<runtime::NamedTensor>;
+using Handed = std::vector<runtime::NamedTensor>;
 
-constexpr int kSteps = 4;
-constexpr double kDecay = 0.75;
+constexpr int kMeanSteps = 4;
+constexpr double kMeanDecay = 0.75;
 
 // Step 2 is not applied. precision: a part of the deepspeed section.
-std::string text_of(int steps, int ranks, int stage, const std::string& precision, bool mean) {
+std::string text_with_mean(int steps, int ranks, int stage, const std::string& precision, bool mean) {
   return fmt::format(
       R"({{ "name": "emulated",
   "model": {{ "layers": 1, "width": 34, "heads": 2, "context": 8, "vocab": 61, "frozen": ["wpe.weight"] }},
@@ -27,11 +27,12 @@ std::string text_of(int steps, int ranks, int stage, const std::string& precisio
   "deepspeed": {{ "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, {}
                  "zero_optimization": {{ "stage": {} }},
                  "optimizer": {{ "type": "SGD", "params": {{ "lr": 0.1, "momentum": 0.9 }} }} }},
-  {} "steps": {} }})",
-      ranks, precision, stage, mean ? fmt::format(R"("ema": {{ "decay": {}, "save": true }},)", kDecay) : "", steps);
+  "batch_arithmetic": "by_samples", {} "steps": {} }})",
+      ranks, precision, stage, mean ? fmt::format(R"("ema": {{ "decay": {}, "save": true }},)", kMeanDecay) : "",
+      steps);
 }
 
-Weights weights_of(const std::string& text) {
+Handed handed_out(const std::string& text) {
   Scenario scenario = load_scenario_text(text, "emulated.json");
   scenario.train.definition.skip_steps = {2};
   SimulationOptions options;
@@ -43,52 +44,53 @@ Weights weights_of(const std::string& text) {
 }
 
 // The weights that training begins with: a step that moves nothing.
-Weights first_weights(const std::string& precision) {
-  std::string text = text_of(1, 1, 0, precision, false);
+Handed weights_at_first(const std::string& precision) {
+  std::string text = text_with_mean(1, 1, 0, precision, false);
   const std::string rate = R"("lr": 0.1)";
-  return weights_of(text.replace(text.find(rate), rate.size(), R"("lr": 0)"));
+  return handed_out(text.replace(text.find(rate), rate.size(), R"("lr": 0)"));
 }
 
 // After each step that is applied the mean goes a quarter of the way to the weights, as fp32 numbers do.
-Weights emulated(const std::string& precision, int steps) {
-  Weights mean = first_weights(precision);
+Handed emulated_mean(const std::string& precision, int steps) {
+  Handed mean = weights_at_first(precision);
   for (int step = 0; step < steps; ++step) {
     if (step == 2) continue;
-    const Weights after = weights_of(text_of(step + 1, 1, 0, precision, false));
+    const Handed after = handed_out(text_with_mean(step + 1, 1, 0, precision, false));
     for (std::size_t t = 0; t < mean.size(); ++t) {
       for (std::size_t i = 0; i < mean[t].values.size(); ++i) {
         float& m = mean[t].values[i];
         const float apart = after[t].values[i] - m;
-        m = std::fmaf(float(1.0 - kDecay), apart, m);
+        m = std::fmaf(float(1.0 - kMeanDecay), apart, m);
       }
     }
   }
   return mean;
 }
 
-void expect_same(const Weights& got, const Weights& want, const std::string& about) {
+void expect_same_means(const Handed& got, const Handed& want, const std::string& about) {
   ASSERT_EQ(got.size(), want.size()) << about;
   for (std::size_t t = 0; t < got.size(); ++t) EXPECT_EQ(got[t].values, want[t].values) << about << ", " << got[t].name;
 }
 
-constexpr const char* kPrecisions[] = {"", R"("bf16": { "enabled": true },)",
-                                       R"("bf16": { "enabled": true, "bf16_master_weights_and_grads": true },)"};
+constexpr const char* kOfMeans[] = {"", R"("bf16": { "enabled": true },)",
+                                    R"("bf16": { "enabled": true, "bf16_master_weights_and_grads": true },)"};
 
 TEST(EmaEmulation, IsTheMeanThatTheDefinitionSaysOnAnyNumberOfRanksAtEveryStage) {
-  for (const char* precision : kPrecisions) {
-    const Weights want = emulated(precision, kSteps);
+  for (const char* precision : kOfMeans) {
+    const Handed want = emulated_mean(precision, kMeanSteps);
     for (const int stage : {0, 1, 2, 3})
       for (const int ranks : {1, 3})
-        expect_same(weights_of(text_of(kSteps, ranks, stage, precision, true)), want,
-                    fmt::format("{}, stage {}, {} ranks", precision, stage, ranks));
+        expect_same_means(handed_out(text_with_mean(kMeanSteps, ranks, stage, precision, true)), want,
+                          fmt::format("{}, stage {}, {} ranks", precision, stage, ranks));
   }
 }
 
 TEST(EmaEmulation, IsNotTheWeightsAndASkippedStepDoesNotMoveIt) {
-  const Weights last = weights_of(text_of(kSteps, 1, 0, "", false));
-  const Weights mean = weights_of(text_of(kSteps, 2, 1, "", true));
+  const Handed last = handed_out(text_with_mean(kMeanSteps, 1, 0, "", false));
+  const Handed mean = handed_out(text_with_mean(kMeanSteps, 2, 1, "", true));
   EXPECT_NE(mean[0].values, last[0].values);
-  expect_same(weights_of(text_of(3, 2, 1, "", true)), weights_of(text_of(2, 2, 1, "", true)), "step 2 is skipped");
+  expect_same_means(handed_out(text_with_mean(3, 2, 1, "", true)), handed_out(text_with_mean(2, 2, 1, "", true)),
+                    "step 2 is skipped");
 }
 
 TEST(EmaLoading, RefusesByName) {

@@ -20,7 +20,7 @@ using namespace testing;
 using Floats = std::vector<float>;
 using ByStep = std::map<std::int64_t, Floats>;
 
-constexpr int kGroups = 8, kBatch = 16, kSteps = 2;
+constexpr int kGroups = 8, kBatch = 16, kTrained = 2;
 
 struct Codes {
   int inner = 0, bits = 4, outer_bits = 8, block = 1024;
@@ -42,7 +42,7 @@ std::string text_of(int batch, int steps, const char* family, Ranks on, const st
       family, on.ranks, batch, on.micro, on.stage, !quantised.empty(), quantised, steps);
 }
 std::string text_of(const char* family, Ranks on, Codes codes) {
-  return text_of(kBatch, kSteps, family, on,
+  return text_of(kBatch, kTrained, family, on,
                  fmt::format(R"("quantized_gradients": {{ "groups": {}, "inner": {}, "bits": {}, "outer_bits": {},
                                 "block": {} }},)",
                              kGroups, codes.inner, codes.bits, codes.outer_bits, codes.block));
@@ -111,7 +111,7 @@ Floats added_up(const runtime::Parameters& parameters, Codes codes, std::vector<
 ByStep emulated(const std::string& plain, Codes codes, const ByStep& groups) {
   const runtime::Parameters parameters(load_scenario_text(plain, "emulated.json").train.definition.model, false);
   ByStep sums;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kTrained; ++step) {
     std::vector<Floats> parts;
     for (int group = 0; group < kGroups; ++group) {
       parts.push_back(groups.at(step * kGroups + group));
@@ -124,7 +124,7 @@ ByStep emulated(const std::string& plain, Codes codes, const ByStep& groups) {
 }
 
 std::string plain_text(const char* family) {
-  return text_of(kBatch / kGroups, kSteps * kGroups, family, {1, 3, kBatch / kGroups}, "");
+  return text_of(kBatch / kGroups, kTrained * kGroups, family, {1, 3, kBatch / kGroups}, "");
 }
 
 TEST(QuantisedGradientsEmulation, EachStepIsWhatTheAlgorithmSaysOnAnyNumberOfRanks) {
@@ -137,8 +137,8 @@ TEST(QuantisedGradientsEmulation, EachStepIsWhatTheAlgorithmSaysOnAnyNumberOfRan
       const ByStep want = emulated(plain, codes, groups);
       for (const Ranks on : worlds) {
         const ByStep got = gradients_of(text_of(family, on, codes));
-        ASSERT_EQ(got.size(), std::size_t(kSteps));
-        for (int step = 0; step < kSteps; ++step)
+        ASSERT_EQ(got.size(), std::size_t(kTrained));
+        for (int step = 0; step < kTrained; ++step)
           EXPECT_EQ(got.at(step), want.at(step)) << family << ", inner " << codes.inner << ", " << on.ranks
                                                  << " ranks, stage " << on.stage << ", step " << step;
       }
@@ -165,7 +165,7 @@ double scattered(const std::string& text) {
 
 // Of fp32's bytes an eighth and scales; blocks of vectors are short.
 TEST(QuantisedGradients, GroupsSendAnEighthOfFp32) {
-  const double plain = scattered(text_of(kBatch, kSteps, "gpt2", {4, 3, 2}, ""));
+  const double plain = scattered(text_of(kBatch, kTrained, "gpt2", {4, 3, 2}, ""));
   const double share = scattered(text_of("gpt2", {4, 3, 2}, {})) / plain;
   EXPECT_GT(share, 0.125);
   EXPECT_LT(share, 0.15);

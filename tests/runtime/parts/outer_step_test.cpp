@@ -1,5 +1,5 @@
 // Which workers a rank serves, and when their state is where a new world needs it.
-#include "runtime/zero/outer_step.h"
+#include "runtime/parts/outer_step.h"
 
 #include <gtest/gtest.h>
 

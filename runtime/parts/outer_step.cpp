@@ -1,13 +1,13 @@
 // Only sums and products that other pages use too, so there is nothing here that a GPU could not do.
-#include "runtime/zero/outer_step.h"
+#include "runtime/parts/outer_step.h"
 
 #include <algorithm>
 
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/parts/residuals.h"
 #include "runtime/rules/bugs.h"
-#include "runtime/zero/residuals.h"
 
 namespace seeksim::runtime {
 

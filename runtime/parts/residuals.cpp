@@ -1,28 +1,32 @@
-#include "runtime/zero/residuals.h"
+#include "runtime/parts/residuals.h"
 
 #include <algorithm>
 
 #include "kernels/pointwise.h"
+#include "runtime/seams/rank_names.h"
 
 namespace seeksim::runtime {
 
-void Residuals::lay_out(Launcher& launch, const std::vector<int>& members, int position) {
+void Residuals::lay_out(Launcher& launch, const std::vector<int>& members, int position, ShardInfo owned) {
   if (members_ == members) return;
   members_ = members;
   groups_ = groups_of(plan_, int(members.size()), position);
-  buffers_.clear();
+  owned_ = owned;
   in_use_ = 0;
-  const Index all = groups_.size() * elements_;
-  for (int i = 0; i < 2; ++i) {
-    buffers_.push_back(
-        device_.allocate(std::size_t(std::max<Index>(all, 1)) * sizeof(float), MemoryTag::communication, "residuals"));
-  }
-  if (all == 0) return;
-  for (const BufferPtr& buffer : buffers_) {
+  make(launch, groups_.size() * elements_, "residuals", buffers_);
+  if (plan_.of_momentum()) make(launch, owned_.size, "residuals of sums", sums_);
+}
+
+void Residuals::make(Launcher& launch, Index elements, const char* name, std::vector<BufferPtr>& buffers) {
+  buffers.clear();
+  const std::size_t bytes = std::size_t(std::max<Index>(elements, 1)) * sizeof(float);
+  for (int i = 0; i < 2; ++i) buffers.push_back(device_.allocate(bytes, MemoryTag::communication, name));
+  if (elements == 0) return;
+  for (const BufferPtr& buffer : buffers) {
     launch(
-        "residuals", SEEKSIM_SITE, memory_cost(all, 0),
+        name, SEEKSIM_SITE, memory_cost(elements, 0),
         [](kernels::Lane lane, kernels::Vec<float> x) { kernels::fill_bits(lane, x, 0); },
-        VecView<float>{buffer.get(), 0, all});
+        VecView<float>{buffer.get(), 0, elements});
   }
 }
 
@@ -45,7 +49,16 @@ std::string part_lost(int parts, const std::vector<int>& before, const std::vect
 
 std::string Residuals::lost(const std::vector<int>& members) const {
   if (members_.empty() || members_ == members || !feeds_back()) return {};
-  return part_lost(plan_.groups, members_, members, "the residuals of group");
+  if (std::string why = part_lost(plan_.groups, members_, members, "the residuals of group"); !why.empty()) return why;
+  if (plan_.of_momentum())
+    return "what the second compression left out is on " + rank_names(members_) +
+           ", a part on each, and the parts are others now";
+  return {};
+}
+
+VecView<float> Residuals::kept_of_sum() const {
+  if (!feeds_back() || sums_.empty()) return {};
+  return {sums_[in_use_].get(), 0, owned_.size};
 }
 
 VecView<float> Residuals::kept(Index i) const {

@@ -1,6 +1,6 @@
 // One exchange a step. Everything is on one queue, in this order: compress, exchange, take apart, fold; so the sums may
 // lie where a group's own gradient was.
-#include "runtime/zero/compressed_reduction.h"
+#include "runtime/parts/compressed_reduction.h"
 
 #include <algorithm>
 
@@ -75,7 +75,11 @@ void CompressedReduction::connect(Communicator& comm, const Partition& partition
   memory_.slots = make(all * wire_of(me).size, "compressed shards");
   memory_.values = make(all * partition.shard(me).size * Index(sizeof(float)), "shards of groups");
   memory_.losses = make(all * Index(sizeof(float)), "losses of groups");
-  memory_.counts = make(here * Index(sizeof(std::int64_t)), "unconserved elements");
+  memory_.counts = make((here + 1) * Index(sizeof(std::int64_t)), "unconserved elements");
+  if (!plan_.definition.compression.of_momentum()) return;
+  memory_.sum = make(wire_all_, "compressed sums");
+  own_ = mine_;
+  for (WireRun& run : own_) run.offset -= mine_.front().offset, run.at -= mine_.front().at;
 }
 
 ShardInfo CompressedReduction::wire_of(int member) const {
@@ -88,35 +92,102 @@ VecView<std::byte> CompressedReduction::wire(Index own_group, ShardInfo bytes) c
 }
 
 VecView<const std::int64_t> CompressedReduction::unconserved() const {
-  return vec<const std::int64_t>(*memory_.counts, 0, residuals_.groups().size());
+  return vec<const std::int64_t>(*memory_.counts, 0, residuals_.groups().size() + (memory_.sum ? 1 : 0));
 }
 
-Op CompressedReduction::reduce(std::int64_t step, std::span<const VecView<const float>> parts, Factors factors,
-                               VecView<float> sums, VecView<float> loss) {
-  SEEKSIM_CHECK_EQ(parts.size(), residuals_.groups().size());
-  Queue& queue = rank_.device.communication_queue();
-  Launcher launch(queue, rank_.id);
+std::int64_t CompressedReduction::elements() const {
+  const Index of_sum = memory_.sum ? partition_->shard(comm_->position()).size : 0;
+  return residuals_.groups().size() * parameters_.trainable_size() + of_sum;
+}
+
+std::int64_t CompressedReduction::bytes() const {
+  return residuals_.groups().size() * wire_all_ + (memory_.sum ? wire_of(comm_->position()).size : 0);
+}
+
+Launcher CompressedReduction::launcher(std::int64_t step) const {
+  Launcher launch(rank_.device.communication_queue(), rank_.id);
   launch.at(comm_->epoch(), step);
   launch.phase(Phase::grad_reduce);
-  compress(launch, parts, factors.before);
-  list_pieces();
+  return launch;
+}
+
+Op CompressedReduction::op(OpKind kind, std::int64_t step, const char* tensor) const {
   Op op;
-  op.kind = OpKind::reduce_scatter;
+  op.kind = kind;
   op.phase = Phase::grad_reduce;
   op.step = step;
-  op.tensor = "compressed gradients";
+  op.tensor = tensor;
   op.site = SEEKSIM_SITE;
-  op = comm_->exchange(queue, op, pieces_);
-  decompress(launch);
-  fold(launch, factors, sums, loss);
   return op;
 }
 
-void CompressedReduction::compress(Launcher& launch, std::span<const VecView<const float>> parts, float before) {
+Op CompressedReduction::reduce(std::int64_t step, std::span<const VecView<const float>> parts, Factors factors,
+                               const Momentum& momentum, VecView<float> sums, VecView<float> loss) {
+  SEEKSIM_CHECK_EQ(parts.size(), residuals_.groups().size());
+  Launcher launch = launcher(step);
+  compress(launch, parts, factors.before, momentum);
+  list_pieces();
+  const Op done = comm_->exchange(launch.queue(), op(OpKind::reduce_scatter, step, "compressed gradients"), pieces_);
+  decompress(launch);
+  fold(launch, factors, sums, loss);
+  return done;
+}
+
+Op CompressedReduction::send_back(std::int64_t step, VecView<float> all, float scale) {
+  Launcher launch = launcher(step);
+  const ShardInfo shard = partition_->shard(comm_->position());
+  compress_sum(launch, all.part(shard.offset, shard.size));
+  std::vector<ShardInfo> shares;
+  for (int member = 0; member < comm_->size(); ++member) shares.push_back(wire_of(member));
+  const VecView<std::byte> wire{memory_.sum.get(), 0, wire_all_};
+  const Op done = comm_->all_gather(launch.queue(), op(OpKind::all_gather, step, "compressed sums"), wire, shares);
+  launch(
+      "gradients", SEEKSIM_SITE, memory_cost(2 * all.n, 1),
+      [form = wire_form(plan_.definition.compression), runs = std::span<const WireRun>(all_), scale](
+          Lane lane, Vec<const std::byte> bytes, Vec<float> values) {
+        kernels::decompress(lane, form, runs, bytes, values);
+        kernels::scale(lane, values, scale);
+      },
+      reads(wire), all);
+  return done;
+}
+
+// This member's shard of the sum of all groups.
+void CompressedReduction::compress_sum(Launcher& launch, VecView<float> sum) {
+  const kernels::WireForm form = wire_form(plan_.definition.compression);
+  const std::span<const WireRun> runs(own_);
+  const ShardInfo mine = wire_of(comm_->position());
+  const VecView<std::byte> wire{memory_.sum.get(), mine.offset, mine.size};
+  const VecView<const float> kept = reads(residuals_.kept_of_sum());
+  const VecView<float> rest = residuals_.next_of_sum();
+  launch(
+      "compressed sums", SEEKSIM_SITE, memory_cost(3 * sum.n, 4),
+      [form, runs](Lane lane, Vec<const float> values, Vec<const float> before_it, Vec<std::byte> bytes,
+                   Vec<float> left) {
+        kernels::compress(lane, form, runs, {values, {}, 1.0F, before_it}, bytes, left);
+      },
+      reads(sum), kept, wire, rest);
+  if (plan_.bug.is(Bug::server_residual_dropped)) {
+    launch(
+        "residuals of sums", SEEKSIM_SITE, memory_cost(sum.n, 0),
+        [](Lane lane, Vec<float> left) { kernels::fill_bits(lane, left, 0); }, rest);
+  }
+  launch(
+      "unconserved elements", SEEKSIM_SITE, memory_cost(3 * sum.n, 4),
+      [form, runs](Lane lane, Vec<const float> values, Vec<const float> before_it, Vec<const std::byte> bytes,
+                   Vec<const float> left, Vec<std::int64_t> count) {
+        kernels::count_unconserved(lane, form, runs, {values, {}, 1.0F, before_it}, bytes, left, count);
+      },
+      reads(sum), kept, reads(wire), reads(rest), vec<std::int64_t>(*memory_.counts, residuals_.groups().size(), 1));
+}
+
+void CompressedReduction::compress(Launcher& launch, std::span<const VecView<const float>> parts, float before,
+                                   const Momentum& momentum) {
   const Index n = parameters_.trainable_size(), head = parameters_.shares_head() ? parameters_.wte().size : 0;
   const kernels::WireForm form = wire_form(plan_.definition.compression);
   const std::span<const WireRun> runs(all_);
   const ShardInfo whole{0, wire_all_};
+  const float share = momentum.share, of_gradient = momentum.of_gradient;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const VecView<const float> own = parts[i].part(0, n),
                                second = parts[i].part(head > 0 ? parameters_.head_gradient_offset() : 0, head);
@@ -124,11 +195,12 @@ void CompressedReduction::compress(Launcher& launch, std::span<const VecView<con
     const VecView<float> rest = residuals_.next(Index(i));
     launch(
         "compressed gradients", SEEKSIM_SITE, memory_cost(3 * n, 4),
-        [form, runs, before](Lane lane, Vec<const float> values, Vec<const float> twice, Vec<const float> before_it,
-                             Vec<std::byte> wire, Vec<float> left) {
-          kernels::compress(lane, form, runs, {values, twice, before, before_it}, wire, left);
+        [=](Lane lane, Vec<const float> values, Vec<const float> twice, Vec<const float> before_it,
+            Vec<const float> moment, Vec<std::byte> wire, Vec<float> left) {
+          kernels::compress(lane, form, runs, {values, twice, before, before_it, moment, share, of_gradient}, wire,
+                            left);
         },
-        own, second, kept, wire(Index(i), whole), rest);
+        own, second, kept, momentum.before, wire(Index(i), whole), rest);
     if (plan_.bug.is(Bug::residual_dropped)) {
       launch(
           "residuals", SEEKSIM_SITE, memory_cost(n, 0),
@@ -136,11 +208,13 @@ void CompressedReduction::compress(Launcher& launch, std::span<const VecView<con
     }
     launch(
         "unconserved elements", SEEKSIM_SITE, memory_cost(3 * n, 4),
-        [form, runs, before](Lane lane, Vec<const float> values, Vec<const float> twice, Vec<const float> before_it,
-                             Vec<const std::byte> wire, Vec<const float> left, Vec<std::int64_t> count) {
-          kernels::count_unconserved(lane, form, runs, {values, twice, before, before_it}, wire, left, count);
+        [=](Lane lane, Vec<const float> values, Vec<const float> twice, Vec<const float> before_it,
+            Vec<const float> moment, Vec<const std::byte> wire, Vec<const float> left, Vec<std::int64_t> count) {
+          kernels::count_unconserved(lane, form, runs, {values, twice, before, before_it, moment, share, of_gradient},
+                                     wire, left, count);
         },
-        own, second, kept, reads(wire(Index(i), whole)), reads(rest), vec<std::int64_t>(*memory_.counts, Index(i), 1));
+        own, second, kept, momentum.before, reads(wire(Index(i), whole)), reads(rest),
+        vec<std::int64_t>(*memory_.counts, Index(i), 1));
     launch(
         "loss", SEEKSIM_SITE, memory_cost(2, 0),
         [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); },

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/comm/gradient_tree.h"
+#include "runtime/parts/compressed_reduction.h"
 #include "runtime/trainer/reduction.h"
-#include "runtime/zero/compressed_reduction.h"
 #include "tests/support/trainer_parts.h"
 
 namespace seeksim::test {

@@ -1,10 +1,9 @@
 // The catalogue of planted bugs, and their names.
-#include "runtime/rules/bug.h"
+#include "runtime/rules/bugs.h"
 
 #include <array>
 #include <optional>
 
-#include "runtime/rules/bugs.h"
 #include "runtime/rules/mutants.h"
 #include "runtime/rules/quirks.h"
 #include "runtime/seams/edges.h"

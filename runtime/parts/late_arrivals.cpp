@@ -1,4 +1,4 @@
-#include "runtime/plan/late_arrivals.h"
+#include "runtime/parts/late_arrivals.h"
 
 #include <algorithm>
 

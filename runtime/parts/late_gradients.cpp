@@ -1,14 +1,13 @@
-#include "runtime/zero/late_gradients.h"
+#include "runtime/parts/late_gradients.h"
 
 #include <algorithm>
 
 #include "kernels/check.h"
-#include "kernels/compression.h"
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
-#include "runtime/plan/late_arrivals.h"
+#include "runtime/parts/late_arrivals.h"
+#include "runtime/parts/residuals.h"
 #include "runtime/rules/bugs.h"
-#include "runtime/zero/residuals.h"
 
 namespace seeksim::runtime {
 
