@@ -162,6 +162,7 @@ class FsdpFormer {
 
 }  // namespace
 
+// What decides bits of these are the keys that they are brought to.
 const Keys<FsdpWords>& fsdp_keys() {
   static const Keys<FsdpWords> keys = {
       {"version", by_hand, choice({1, 2}).standard(2), kNoBit,
@@ -175,10 +176,10 @@ const Keys<FsdpWords>& fsdp_keys() {
        "the hybrid ones are the first two inside groups of shard_size ranks."},
       {"shard_size", by_hand, integer(1).unset(), kNoBit,
        "Ranks that share one copy of the parameters (HSDP): the last dimension of the mesh. Unset: all."},
-      {"param_dtype", by_hand, choice({"fp32", "bf16", "fp16"}).standard("fp32"), kBits,
+      {"param_dtype", by_hand, choice({"fp32", "bf16", "fp16"}).standard("fp32"), kNoBit,
        "Of mp_policy: what parameters are cast to before a layer uses them; shards stay fp32. fp16 has no loss scale "
        "unless grad_scaler gives one, as in torch."},
-      {"reduce_dtype", by_hand, choice({"fp32", "bf16", "fp16"}).standard("fp32"), kBits,
+      {"reduce_dtype", by_hand, choice({"fp32", "bf16", "fp16"}).standard("fp32"), kNoBit,
        "Of mp_policy: fp32, or the type of param_dtype, to which gradients are rounded once when they are summed; "
        "torch "
        "rounds at each addition."},

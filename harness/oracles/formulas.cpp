@@ -171,7 +171,8 @@ void gradients_and_optimizer(Budget& budget) {
   else
     budget.tag(MemoryTag::gradients, s.here * kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
   if (s.stage >= 1)
-    budget.tag(MemoryTag::optimizer, s.uneven ? s.O * s.own : s.O * s.P / s.N, 4, "OP/N");
+    budget.tag(MemoryTag::optimizer, s.uneven ? s.O * s.own : s.O * s.P / s.N,
+               s.plan.definition.optimizer.ema_decay > 0 ? 4 : 3, "OP/N");
   else
     budget.tag(MemoryTag::optimizer, (s.here * s.O + kFloat * s.outer) * s.P, 0,
                s.outer > 0 ? "OP a worker, and outer" : "OP");

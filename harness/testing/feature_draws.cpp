@@ -67,6 +67,7 @@ void draw_momentum(Json& s) {
   deepspeed["train_batch_size"] = groups * samples;
   deepspeed["gradient_clipping"] = 0;
   deepspeed["optimizer"]["type"] = "AdamW";
+  for (const char* of_others : {"momentum", "dampening", "nesterov"}) deepspeed["optimizer"]["params"].erase(of_others);
   deepspeed["data_types"] = {{"grad_accum_dtype", "fp32"}};
   if (deepspeed.contains("bf16")) deepspeed["bf16"].erase("bf16_master_weights_and_grads");
   s["steps"] = between(2, 6);

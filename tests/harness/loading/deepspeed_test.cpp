@@ -426,7 +426,6 @@ TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
       {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: DeepSpeed 0.19.8 refuses it"},
       {R"("zero_quantized_nontrainable_weights": true)",
        "zero_optimization.zero_quantized_nontrainable_weights: Not supported"},
-      {R"("zero_quantized_gradients": true)", "zero_optimization.zero_quantized_gradients: Not supported"},
       {R"("legacy_stage1": true)", "zero_optimization.legacy_stage1: DeepSpeed refuses it"},
       {R"("reduce_bucket_sise": 1)", "Did you mean \"reduce_bucket_size\"?"},
   };
