@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "harness/loading/features/refusals.h"
 #include "harness/scenario/variants.h"
@@ -36,15 +35,7 @@ const Keys<OuterPlan>& outer_keys() {
 void check_workers(const Reader& own, const Scenario& scenario) {
   const LocalSgdPlan& plan = scenario.train.definition.local_sgd;
   const int batch = scenario.train.definition.global_batch, ranks = data_size(scenario);
-  if (batch < 1) return;
-  if (batch % plan.workers != 0 || !std::has_single_bit(unsigned(batch / plan.workers)))
-    return own.problem(
-        "workers",
-        fmt::format("{} samples a step for {} workers: a worker has to have a power of two of them, since its gradient "
-                    "is a node of the tree in which samples are summed",
-                    batch, plan.workers),
-        fmt::format("For example {}, one sample each.", batch));
-  if (ranks > plan.workers)
+  if (check_workers_of(own, batch, plan.workers) && ranks > plan.workers)
     own.problem("workers",
                 fmt::format("{} ranks for {} workers: a worker is one rank or less, which holds all of its weights and "
                             "moments",

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "harness/loading/features/refusals.h"
-#include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
 namespace {
@@ -20,18 +18,6 @@ const Words<Delays> kDelays = {
 
 bool draws(const StalenessPlan& plan) { return plan.delays == Delays::drawn; }
 bool lists(const StalenessPlan& plan) { return plan.delays == Delays::listed; }
-
-void check_late_workers(const Reader& own, const Scenario& scenario) {
-  const StalenessPlan& plan = scenario.train.definition.staleness;
-  const int batch = scenario.train.definition.global_batch;
-  if (batch < 1) return;
-  if (batch % plan.workers != 0 || !std::has_single_bit(unsigned(batch / plan.workers)))
-    own.problem("workers",
-                fmt::format("{} samples a step for {} workers: a worker has to have a power of two of them, since its "
-                            "gradient is a node of the tree in which samples are summed",
-                            batch, plan.workers),
-                fmt::format("For example {}, one sample each.", batch));
-}
 
 void check_delays(const Reader& own, const StalenessPlan& plan) {
   const std::vector<int>& each = plan.of_workers;
@@ -123,7 +109,7 @@ void read_staleness(const Reader& top, Scenario& scenario) {
     plan = {};
     return;
   }
-  check_late_workers(own, scenario);
+  check_workers_of(own, scenario.train.definition.global_batch, plan.workers);
   check_delays(own, plan);
   refuse_with_staleness(top, scenario);
 }
