@@ -152,4 +152,25 @@ inline SavingRun run_until_power_fails(const TrainPlan& plan, const sim::WorldPl
   });
 }
 
+// Two steps of a training on four ranks, then two more on three, at another stage: the bits of one rank.
+inline void expect_another_world_goes_on(TrainPlan plan, int stage, const std::string& about) {
+  plan.checkpoint = saving_plan(stage).checkpoint;
+  plan.definition.steps = 2;
+  const auto disks = std::make_shared<sim::Disks>();
+  run_saving(plan, world_of(4), disks);
+  plan.definition.steps = 4;
+  plan.checkpoint.resume = true;
+  plan.layout.zero = zero_plan((stage + 1) % 4);
+  const SavingRun resumed = run_saving(plan, world_of(3), disks);
+  TrainPlan alone = plan;
+  alone.checkpoint = {};
+  const StateDigest want = run_alone(alone).outcome.state;
+  ASSERT_FALSE(resumed.observer.rolled_back_to.empty()) << about;
+  EXPECT_EQ(resumed.observer.rolled_back_to.front(), 2) << about;
+  for (const auto& outcome : resumed.outcomes) {
+    ASSERT_TRUE(outcome && outcome->ending == Ending::finished) << outcome->why;
+    EXPECT_EQ(outcome->state, want) << about;
+  }
+}
+
 }  // namespace seeksim::test

@@ -95,26 +95,8 @@ TEST(MuonTraining, HasThemAfterARecovery) {
 }
 
 TEST(MuonTraining, HasThemWhenAnotherWorldGoesOnFromItsCheckpoint) {
-  for (const int stage : {0, 1, 2, 3}) {
-    TrainPlan plan = muon_plan(stage, kTrainingPrecisions[1]);
-    plan.checkpoint = saving_plan(stage).checkpoint;
-    plan.definition.steps = 2;
-    const auto disks = std::make_shared<sim::Disks>();
-    run_saving(plan, world_of(4), disks);
-    plan.definition.steps = 4;
-    plan.checkpoint.resume = true;
-    plan.layout.zero = zero_plan((stage + 1) % 4);
-    const SavingRun resumed = run_saving(plan, world_of(3), disks);
-    TrainPlan alone = plan;
-    alone.checkpoint = {};
-    const StateDigest want = run_alone(alone).outcome.state;
-    ASSERT_FALSE(resumed.observer.rolled_back_to.empty());
-    EXPECT_EQ(resumed.observer.rolled_back_to.front(), 2);
-    for (const auto& outcome : resumed.outcomes) {
-      ASSERT_TRUE(outcome && outcome->ending == Ending::finished) << outcome->why;
-      EXPECT_EQ(outcome->state, want) << "stage " << stage;
-    }
-  }
+  for (const int stage : {0, 1, 2, 3})
+    expect_another_world_goes_on(muon_plan(stage, kTrainingPrecisions[1]), stage, "stage " + std::to_string(stage));
 }
 
 // The comparisons above, seen to fail: shards that end inside of matrices, old state read from files, and each mistake

@@ -102,28 +102,10 @@ TEST(SgdTraining, HasThemAfterARecovery) {
 }
 
 TEST(SgdTraining, HasThemWhenAnotherWorldGoesOnFromItsCheckpoint) {
-  for (const Kept& kept : kKept) {
-    for (const int stage : {0, 1, 2, 3}) {
-      TrainPlan plan = sgd_plan(stage, kept, kTrainingPrecisions[1]);
-      plan.checkpoint = saving_plan(stage).checkpoint;
-      plan.definition.steps = 2;
-      const auto disks = std::make_shared<sim::Disks>();
-      run_saving(plan, world_of(4), disks);
-      plan.definition.steps = 4;
-      plan.checkpoint.resume = true;
-      plan.layout.zero = zero_plan((stage + 1) % 4);
-      const SavingRun resumed = run_saving(plan, world_of(3), disks);
-      TrainPlan alone = plan;
-      alone.checkpoint = {};
-      const StateDigest want = run_alone(alone).outcome.state;
-      ASSERT_FALSE(resumed.observer.rolled_back_to.empty());
-      EXPECT_EQ(resumed.observer.rolled_back_to.front(), 2);
-      for (const auto& outcome : resumed.outcomes) {
-        ASSERT_TRUE(outcome && outcome->ending == Ending::finished) << outcome->why;
-        EXPECT_EQ(outcome->state, want) << kept.name << " stage " << stage;
-      }
-    }
-  }
+  for (const Kept& kept : kKept)
+    for (const int stage : {0, 1, 2, 3})
+      expect_another_world_goes_on(sgd_plan(stage, kept, kTrainingPrecisions[1]), stage,
+                                   kept.name + std::string(" stage ") + std::to_string(stage));
 }
 
 TEST(SgdTraining, MistakesInItAreSeen) {
