@@ -2,7 +2,9 @@
 // expected to pass is red; and the goldens that are stored are what the one-rank runs give today.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <set>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -96,6 +98,26 @@ TEST(NegativeScenariosTogether, ShowEachCheckTurningRed) {
   for (const CheckInfo& info : check_catalogue())
     EXPECT_TRUE(own_check(info.name) != nullptr || shown.count(info.name))
         << "no negative scenario turns " << info.name << " red";
+}
+
+// Lines of the lists that .ci/run runs: a scenario, and what of it is set. Those who run them find a mistake late.
+TEST(ScenarioLists, EachLineLoads) {
+  int lines = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path("tests"))) {
+    if (!entry.path().filename().string().ends_with("_scenarios.txt")) continue;
+    std::ifstream list(entry.path());
+    for (std::string line; std::getline(list, line);) {
+      std::istringstream words(line.substr(0, line.find('#')));
+      std::string file, word;
+      if (!(words >> file)) continue;
+      ++lines;
+      LoadOptions options;
+      while (words >> word)
+        if (word != "--set") options.sets.push_back(word);
+      EXPECT_NO_THROW(load_scenario(path(file), options)) << entry.path().filename() << ": " << line;
+    }
+  }
+  EXPECT_GT(lines, 50);
 }
 
 // Each scenario whose golden is stored; one file serves all that share a key.
