@@ -12,6 +12,7 @@
 #include "harness/input/reader.h"
 #include "harness/input/schema.h"
 #include "harness/loading/checks.h"
+#include "harness/loading/ddp.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/forms.h"
@@ -196,6 +197,7 @@ void read_algorithms(const Reader& top, Scenario& scenario) {
   read_staleness(top, scenario);
   read_optimizer_state(top, scenario);
   read_fp8(top, scenario);
+  read_ddp(top, scenario);
 }
 
 // What is right by itself, and may not go with the rest.

@@ -2,6 +2,7 @@
 
 #include "harness/input/schema.h"
 #include "harness/loading/checks.h"
+#include "harness/loading/ddp.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/auto_values.h"
 #include "harness/loading/deepspeed/deepspeed.h"
@@ -76,6 +77,7 @@ bool quantises_gradients(const Scenario& s) { return s.train.definition.quantise
 bool casts_to_fp8(const Scenario& s) { return s.train.definition.fp8.on(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 bool come_late(const Scenario& s) { return s.train.definition.staleness.on(); }
+bool has_buckets(const Scenario& s) { return s.train.layout.zero.ddp_bucket_elements > 0; }
 bool keeps_mean(const Scenario& s) { return s.train.definition.optimizer.ema_decay > 0; }
 bool rounds_at_random(const Scenario& s) { return s.train.definition.precision.stochastic_rounding; }
 bool has_workers(const Scenario& s) { return s.train.definition.local_sgd.on(); }
@@ -197,6 +199,9 @@ const Keys<Scenario>& scenario_keys() {
        "The training configuration in DeepSpeed's own keys and defaults (0.19.8), or the path of a ds_config.json."},
       {"fsdp", by_hand, fsdp_keys().shape(), kNoBit,
        "The layout in the words of torch's FSDP, in place of deepspeed.zero_optimization, bf16 and fp16."},
+      {"ddp", inside(ddp_keys(), &Scenario::train, &TrainPlan::layout, &Layout::zero).read_by_hand().when(has_buckets),
+       ddp_keys().shape(), kNoBit,
+       "ZeRO 0: gradients travel in buckets while backward goes on, as torch's DDP has them. Changes no bit."},
       {"auto", by_hand, auto_keys().shape(), kNoBit,
        "What Hugging Face's Trainer would be told: its arguments fill each \"auto\" of the deepspeed section. --auto "
        "lr=1e-4,batch=4 sets them."},

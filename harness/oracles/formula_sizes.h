@@ -104,6 +104,14 @@ struct FormulaSizes {
   runtime::StepCut cut(int place = 0) const { return runtime::step_cut(plan, groups.ranks, place); }
   // Ranges of the gradients that are reduced apart, of experts and of all else.
   double runs() const { return E > 1 ? double(split.runs().size()) : 1; }
+  // All-reduces of a step where gradients are replicated, at most: one a run, or one a bucket of DDP's, of which only a
+  // piece's first and last may hold less than the cap.
+  double all_reduces() const {
+    const double cap = double(plan.layout.zero.ddp_bucket_elements);
+    const double pieces = double(parameters.pieces().size());
+    return cap > 0 ? std::min(double(parameters.trainable().size()) + 2, 2 * pieces + std::floor((P + H + 1) / cap))
+                   : runs();
+  }
   bool keeps() const { return keeping.groups() > 1; }  // all parameters once more in each group
   bool persists(const runtime::ParameterInfo& p) const {
     return p.size <= plan.layout.zero.persistence_threshold_elements;

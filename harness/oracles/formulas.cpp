@@ -199,6 +199,9 @@ void offloaded_optimizer(Budget& budget) {
   budget.host(
       MemoryTag::parameters, trained * stays + frozen, 2,
       "CP/N in 16 bits, on their way to the device; those offloaded, C(P + F)/N; in a file, what stays of them");
+  if (offload.optimizer.speculates)
+    budget.host(MemoryTag::staging, (s.O + (wide ? kFloat : s.C)) * share, 5,
+                "(O + C)P/N, in fp32 with masters: what a step makes before it is known to hold");
   const double copied = in_files ? s.copies() * s.G * share : copied_bytes(s);
   budget
       .host(MemoryTag::peer_copies, copied + s.copies() * frozen, 6 * std::max(s.copies(), 1.0),
@@ -275,7 +278,7 @@ std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, 
     lines.push_back({of, bytes * elements, kBlockBytes * blocks, false, formula});
   };
   if (s.stage == 0) {
-    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N * s.runs(),
+    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N * s.all_reduces(),
          "(roots + 1)(P + H)(N-1)/N a step");
     // Travelling message by message, half of it is a gather, as others are.
     lines.back().at_most = s.E > 1 || s.plan.layout.parallel.context > 1;
@@ -369,8 +372,8 @@ std::vector<BudgetLine> zero_calls(const FormulaSizes& s, int micro_batches, std
     lines.push_back({of, calls, 0, true, formula});
   };
   if (s.stage == 0) {
-    kind("all_reduce", each * s.runs() + evaluations,
-         "one a rank and step (and a run of experts or of others), and one a rank and evaluation");
+    kind("all_reduce", each * s.all_reduces() + evaluations,
+         "one a rank and step (and a run of experts or of others, or a bucket of DDP), and one a rank and evaluation");
     return lines;
   }
   kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets * quantised_ways(s),

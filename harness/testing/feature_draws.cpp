@@ -107,6 +107,14 @@ void draw_staleness(Json& s) {
   s["steps"] = between(1, 6);
 }
 
+void draw_buckets(Json& s) {
+  if (s["deepspeed"]["zero_optimization"]["stage"] != 0 || s["world"].value("expert", 1) > 1) return;
+  for (const char* other : {"compression", "local_sgd", "staleness"})
+    if (s.contains(other)) return;
+  const auto mib = [] { return between(1, 3000) * 4.0 / (1 << 20); };
+  s["ddp"] = {{"bucket_cap_mb", mib()}, {"first_bucket_mb", mib()}};
+}
+
 void draw_fp8(Json& s) {
   const Json& world = s["world"];
   const bool cut = world.value("tensor", 1) > 1 || world.value("context", 1) > 1;

@@ -29,6 +29,8 @@ void draw_factors(Json& s);   // of PowerSGD
 // As many workers as ranks, or more, each with a power of two of samples; an outer step is due or not when a rank dies.
 void draw_local_sgd(Json& s, int ranks);
 void draw_staleness(Json& s);
+// Gradients in DDP's buckets, of any size; nothing where they are sharded, or travel in another way.
+void draw_buckets(Json& s);
 // Any recipe of casts to 8 bits; scales of the current step stay inside a rank.
 void draw_fp8(Json& s);
 // Weights in 8 bits by blocks of any size.

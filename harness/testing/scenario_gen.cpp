@@ -144,6 +144,7 @@ void draw_offload(Json& deepspeed) {
                                {"pipeline_read", one_in(2)},
                                {"pipeline_write", one_in(2)},
                                {"buffer_count", between(2, 4)}};
+  if (zero["stage"] == 3 && one_in(2)) zero["offload_optimizer"].update({{"device", "cpu"}, {"super_offload", true}});
   zero["sub_group_size"] = any_of<int>({between(1, 300), 1'000'000'000});
   deepspeed.erase("data_types");
   if (deepspeed.contains("bf16")) deepspeed["bf16"].erase("bf16_master_weights_and_grads");
@@ -370,6 +371,7 @@ Drawn draw(const Wanted& wanted) {
     drawn.ranks = s["world"]["replicas"];
   }
   draw_inexact(s, wanted, ranks);
+  if (wanted.bug.empty() && one_in(2)) draw_buckets(s);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
   if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
   if (!wanted.corrupt && !wanted.local_sgd && !wanted.staleness)

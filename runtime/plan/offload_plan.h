@@ -22,6 +22,7 @@ struct OffloadOptimizerPlan {
   bool pipeline_read = false;   // the next piece is read while this one is updated, nvme
   bool pipeline_write = false;  // the last piece is written meanwhile, nvme
   double ratio = 1.0;           // of the shard, from its front, that is offloaded; the rest stays on the device
+  bool speculates = false;      // gradients are stepped with as they come, before it is known whether the step holds
   // Whose memory holds what of it is in memory at all.
   Space space() const { return home == Home::device ? Space::device : pin_memory ? Space::pinned : Space::host; }
   friend bool operator==(const OffloadOptimizerPlan&, const OffloadOptimizerPlan&) = default;

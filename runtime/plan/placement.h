@@ -42,6 +42,11 @@ struct ZeroPlan {
   std::int64_t hpz_partition =
       1;  // stage 3: ranks of a group that keeps all parameters once more, for backward; 1: none
 
+  // Without sharding: gradients that travel together while backward goes on, as DDP's buckets do. 0: all of them at
+  // once, after it.
+  std::int64_t ddp_bucket_elements = 0;
+  std::int64_t ddp_first_bucket_elements = 0;  // of the first one
+
   std::string own_placement;                  // the name of `rule`
   std::shared_ptr<const PlacementRule> rule;  // where shards end; null: as even as can be
   Placement placement() const { return placement_of(stage); }

@@ -156,7 +156,20 @@ SEEKSIM_BUG(local_layer_number, "dropout counts layers from a stage's first one,
             "golden")
 SEEKSIM_BUG(scaled_at_every_stage,
             "each stage divides the gradient that it sends back by the number of micro-batches (pipeline)", "golden")
-SEEKSIM_BUG(last_bucket_never_reduced, "the gradients that backward completes last are never reduced (stages 2 and 3)",
+SEEKSIM_BUG(speculation_kept_when_clipped,
+            "a step that was made before its gradient's norm was known is kept, although the gradient is clipped "
+            "(super_offload)",
+            "golden")
+SEEKSIM_BUG(speculation_kept_on_overflow,
+            "a step that was made before it was known to overflow stays in the state when it is skipped (super_offload)",
+            "golden")
+SEEKSIM_BUG(speculation_leaves_moments,
+            "of a step that was made ahead the weights are taken, and the moments are left as they were "
+            "(super_offload)",
+            "golden")
+SEEKSIM_BUG(ddp_buckets_differ, "rank 1 cuts gradients into other buckets than the others (ddp)", "collectives_match")
+SEEKSIM_BUG(last_bucket_never_reduced,
+            "the gradients that backward completes last are never reduced (stages 2 and 3, ddp)",
             "golden")
 SEEKSIM_BUG(chunk_loses_last_micro_batch,
             "of all pieces of a stage but the first, the last micro-batch's gradients are left out (interleaved pipeline, "

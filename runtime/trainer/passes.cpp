@@ -149,6 +149,7 @@ void Passes::forget() {
 void Passes::run() {
   begin_step();
   for (const Instruction& instruction : instructions_) carry_out(instruction);
+  reduction_.end_passes();
   tensors_.choose(0);
 }
 

@@ -22,6 +22,10 @@ void Reduction::allocate() {
     of_experts_.emplace(bench_.rank.device, split_->size(true));
     return;
   }
+  if (bench_.plan.layout.zero.ddp_bucket_elements > 0) {
+    bucketed_.emplace(bench_.rank, p, bench_.plan);
+    return;
+  }
   for (std::size_t piece = 0; piece < p.pieces().size(); ++piece)
     trees_.emplace_back(bench_.rank.device, p.gradient_end(piece) - p.gradient_begin(piece));
   if (bench_.definition().quantised_gradients.on()) round_groups();
@@ -48,9 +52,12 @@ void Reduction::connect(Index blocks) {
     compressed_.emplace(bench_.rank, tensors_.parameters(), bench_.plan, *residuals);
     compressed_->connect(world_.comm(), keeper != nullptr ? keeper->partition() : *partition_);
   }
+  if (bucketed_) bucketed_->connect(world_.comm(), ownership());
   if (keeper == nullptr) return;
   reducer_.emplace(bench_.rank, tensors_.parameters(), bench_.plan);
   reducer_->connect(world_.shards(), keeper->partition(), world_.cut(), world_.replicas());
+  if (keeper->speculates() && (world_.replica() == nullptr || !world_.replica()->shares()))
+    reducer_->tell([this, keeper](Index at, Index n) { keeper->gradients_came(reducer_->at_home(), at, n); });
   if (GatheredWeights* gathered = tensors_.gathered()) {
     gathered->connect(world_.shards(), keeper->partition(), keeper->own().on_device, keeper->own().frozen,
                       keeper->own().swapped.get(), world_.secondary());
@@ -72,6 +79,7 @@ void Reduction::disconnect() {
 void Reduction::give_back() {
   for (GradientTree& tree : trees_) tree.give_back();
   if (of_experts_) of_experts_->give_back();
+  if (bucketed_) bucketed_->give_back();
 }
 
 int Reduction::level() const {
@@ -91,6 +99,9 @@ void Reduction::begin_step() {
   const Index leaves = bench_.definition().global_batch;
   for (GradientTree& tree : trees_) tree.begin(leaves, codes_ ? CompressionPlan::kNoLevel : level());
   if (of_experts_) of_experts_->begin(leaves);
+  if (bucketed_)
+    bucketed_->begin_step(bench_.progress.step(), tensors_.sums(0, tensors_.parameters().gradient_size()),
+                          bench_.scale.at_root);
   if (!reducer_) return;
   // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's tree.
   const ElementType between = bench_.shards_gradients() ? accumulator() : ElementType::f32;
@@ -109,6 +120,11 @@ void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t pi
     return;
   }
   if (split_) return take_divided(samples, backward);
+  if (bucketed_) {
+    const bool last = micro_batch + 1 == int(world_.micro_batches_of(world_.share()).size());
+    bucketed_->begin(bench_.compute, piece, nodes, last);
+    return backward(*bucketed_);
+  }
   const Parameters& p = tensors_.parameters();
   GradientTree& tree = trees_[piece];
   const Index begin = p.gradient_begin(piece), end = p.gradient_end(piece);
@@ -119,27 +135,6 @@ void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t pi
   for (const kernels::TreeNode node : nodes) tree.close(bench_.compute, node);
   tree.round(bench_.compute, accumulator(), std::min(end, p.loss_offset()) - begin);
 }
-
-namespace {
-
-// Gradients of both kinds, of each block, side by side.
-class SplitSink final : public GradientSink {
- public:
-  using Nodes = std::vector<VecView<float>>;
-  SplitSink(const GradientSplit& split, const Nodes& others, const Nodes& experts)
-      : split_(split), others_(others), experts_(experts) {}
-  VecView<float> open(Index block, Index offset, Index size) override {
-    const GradientSplit::Run& run = split_.run_of(offset);
-    return (run.experts ? experts_ : others_)[std::size_t(block)].part(run.at + offset - run.lo, size);
-  }
-  void close(Index, Index) override {}
-
- private:
-  const GradientSplit& split_;
-  const Nodes &others_, &experts_;
-};
-
-}  // namespace
 
 // Of the micro-batch under way: those of each rank of the group.
 std::vector<std::vector<kernels::TreeNode>> Reduction::nodes_of_group() const {
@@ -213,6 +208,10 @@ std::vector<VecView<const float>> Reduction::roots(const Bucket& bucket) const {
   return parts;
 }
 
+void Reduction::end_passes() {
+  if (bucketed_) bucketed_->finish(bench_.compute);
+}
+
 void Reduction::finish(VecView<float> loss) {
   if (!bench_.shards_gradients()) {
     for (GradientTree& tree : trees_) tree.scale(bench_.compute, average().before);
@@ -244,8 +243,9 @@ void Reduction::come_late() {
 }
 
 void Reduction::all_reduce() {
-  if (bench_.planted->replaces_all_reduce(bench_, tensors_, world_, *this)) return;
   Queue& queue = bench_.rank.device.communication_queue();
+  if (bucketed_) return bench_.host_after(world_.comm(), queue.record(), bucketed_->last(), Edge::gradients_reduced);
+  if (bench_.planted->replaces_all_reduce(bench_, tensors_, world_, *this)) return;
   const Parameters& p = tensors_.parameters();
   Op op;
   for (std::size_t piece = 0; piece < trees_.size(); ++piece) {

@@ -19,6 +19,7 @@
 #include "runtime/trainer/tensors.h"
 #include "runtime/trainer/world.h"
 #include "runtime/zero/bucket_sink.h"
+#include "runtime/zero/bucketed_sums.h"
 #include "runtime/zero/gradient_reducer.h"
 #include "runtime/zero/group_gradients.h"
 #include "runtime/zero/quantised_reduction.h"
@@ -40,6 +41,8 @@ class Reduction {
   // Runs the backward pass of a piece for a micro-batch, and takes its gradients in. backward(sink) launches it.
   using Backward = std::function<void(GradientSink&)>;
   void take(const SampleRange& samples, int micro_batch, std::size_t piece, const Backward& backward);
+  // A rank without samples sends what others have sent during backward: before any other operation of the step.
+  void end_passes();
   // All passes are enqueued: the sums of all ranks, where they belong. loss: where its sum shall be on the member that
   // owns it, where the optimizer is sharded.
   void finish(VecView<float> loss);
@@ -48,7 +51,8 @@ class Reduction {
   // was.
   void commit(std::int64_t step, bool applied);
 
-  std::vector<GradientTree>& trees() { return trees_; }  // this rank's own sums, by piece; without its experts'
+  // This rank's own sums, by piece; without its experts', and where there are no buckets of them.
+  std::vector<GradientTree>& trees() { return trees_; }
   const GradientSplit* split() const { return split_ ? &*split_ : nullptr; }  // where experts are divided
   // Of the tree over the step's samples at which sums stay apart.
   int level() const;
@@ -80,6 +84,7 @@ class Reduction {
   Tensors& tensors_;
   World& world_;
   std::vector<GradientTree> trees_;         // this rank's subtree roots, by piece, where gradients are replicated
+  std::optional<BucketedSums> bucketed_;    // likewise, by bucket, where they travel during backward
   std::optional<GradientCodes> codes_;      // where gradients are quantised, and replicated
   std::optional<GradientSplit> split_;      // where experts are divided among ranks, and
   std::optional<GradientTree> of_experts_;  // the group's subtree roots of the experts that are here

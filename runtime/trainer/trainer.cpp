@@ -43,6 +43,7 @@ void Trainer::train_step() {
   records_.begin_step();
   passes_.look_at_batch();
   reduction_.begin_step();
+  speculate();
 
   // Forward and backward passes of all micro-batches. Each adds nodes to the gradient tree; what they are depends on
   // the samples, never on the cut.
@@ -102,6 +103,13 @@ double Trainer::rate() const {
   return bench_.planted->rate(scheduled * in_force().lr_scale, step());
 }
 
+// Where the optimizer runs while gradients still come: as if none were clipped, and the step committed.
+void Trainer::speculate() {
+  ShardKeeper* const keeper = tensors_.keeper();
+  if (keeper == nullptr || !keeper->speculates()) return;
+  keeper->speculate(bench_.at_home(), unscale_factor(bench_.progress.scaler().scale()), rate());
+}
+
 // Returns the norm to report. Workers that train apart are clipped by their own norms.
 float Trainer::apply(const StepResult& result, double lr) {
   if (tensors_.outer() == nullptr) return apply(result.grad_norm, lr);
@@ -137,6 +145,10 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
                           scales_down && bench_.plan.bug.mutant != Mutant::scaler_never_backs_off);
   if (!amaxes.empty()) bench_.progress.move_scales(amaxes);
   if (!applied && bench_.plan.bug.is(Bug::ema_at_skipped_steps)) tensors_.move_mean_anyway();
+  if (!applied && bench_.plan.bug.is(Bug::speculation_kept_on_overflow)) {
+    tensors_.keeper()->keep_guess(bench_.at_home());
+    bench_.finish_all(bench_.at_home().last(), Edge::update_applied);
+  }
   if (!applied && bench_.plan.bug.mutant == Mutant::adam_counts_skipped)
     tensors_.continue_at(tensors_.optimizer_steps() + 1);
   transfer_.step_committed();

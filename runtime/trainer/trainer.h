@@ -112,6 +112,7 @@ class Trainer {
   Verdict agree_on(const StepResult& result);
   InForce in_force() const;
   double rate() const;
+  void speculate();
   float apply(const StepResult& result, double lr);
   float apply(float norm, double lr);
   void meet();

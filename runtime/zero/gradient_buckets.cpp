@@ -52,4 +52,21 @@ std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index element
   return buckets;
 }
 
+std::vector<Bucket> ddp_buckets(const Parameters& parameters, Index first, Index elements) {
+  std::vector<Bucket> buckets;
+  const std::vector<Bucket> all = units(parameters);
+  for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
+    const Index limit = buckets.size() > 1 ? elements : first;
+    const bool joins = !buckets.empty() && parameters.piece_of(unit->lo) == parameters.piece_of(buckets.back().lo) &&
+                       (buckets.back().hi - buckets.back().lo < limit || buckets.back().lo == parameters.loss_offset());
+    if (joins) {
+      buckets.back().lo = unit->lo;
+      buckets.back().name = unit->name;
+    } else {
+      buckets.push_back(*unit);
+    }
+  }
+  return buckets;
+}
+
 }  // namespace seeksim::runtime

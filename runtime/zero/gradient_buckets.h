@@ -19,5 +19,8 @@ struct Bucket {
 // `elements` hold, and one at least. What one launch writes (the two parameters of a norm) stays together. Where
 // experts are divided among ranks, a bucket has nothing but experts or none (GradientSplit).
 std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements);
+// In the same order, as torch's DDP fills its buckets: one is full as soon as it holds `elements` or more, the first
+// one `first` or more.
+std::vector<Bucket> ddp_buckets(const Parameters& parameters, Index first, Index elements);
 
 }  // namespace seeksim::runtime

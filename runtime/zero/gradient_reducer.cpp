@@ -199,7 +199,7 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   if (comm_->library_sums() != LibrarySums::none) reduce_by_library(bucket, op, owned, stride, parts);
   if (comm_->library_sums() == LibrarySums::instead) return reduced(bucket.name, owned, stride);
   if (comm_->scatters_natively(op)) {
-    scatter(bucket, op, owned, parts);
+    scatter(bucket, op, owned, stride, parts);
     return reduced(bucket.name, owned, stride);
   }
   last_ = comm_->exchange(launch_.queue(), op, pieces_);
@@ -232,19 +232,23 @@ Event GradientReducer::reduced(const char* tensor, const std::vector<OwnedRange>
     }
   }
   landings_[landing_].free = copies_.queue().record();
+  if (!came_ || !at_once()) return done;
+  after(host_.queue(), landings_[landing_].free, Edge::gradients_arrived, bug_);
+  for (const OwnedRange& range : owned) {  // the tied head's use is still to be added to what is in front
+    const Index head = partition_->head_size(comm_->position()), lo = std::max(range.own, head);
+    if (const Index hi = std::min(range.own + range.size, now_.gradients.n); lo < hi) came_(lo, hi - lo);
+  }
   return done;
 }
 
 // The transport sums the members' roots from where they lie. The slots are there all the same: where it cannot, they
 // are needed.
-void GradientReducer::scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
+void GradientReducer::scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned, Index stride,
                               std::span<const VecView<const float>> parts) {
   const std::vector<TreeNode> roots = nodes(comm_->position());
   slices_.clear();
   targets_.clear();
   for (std::size_t i = 0; i < parts.size(); ++i) slices_.push_back({roots[i], parts[i]});
-  Index stride = 0;
-  for (const OwnedRange& range : owned) stride += range.size;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     Index at = 0;
     for (const OwnedRange& range : owned) {
@@ -266,9 +270,8 @@ void GradientReducer::reduce_by_library(const Bucket& bucket, const Op& op, cons
   const VecView<float> addend = vec<float>(*memory_.addend, 0, bucket.hi - bucket.lo);
   for (std::size_t i = 0; i < open_.size(); ++i) {
     std::vector<VecView<const float>> brought;
-    for (std::size_t k = 0; k < parts.size(); ++k) {
+    for (std::size_t k = 0; k < parts.size(); ++k)
       if (lies_under(roots[k], open_[i])) brought.push_back(parts[k]);
-    }
     add_up(launch_, bucket.name, brought, addend);
     shares_.clear();
     for (int member = 0; member < comm_->size(); ++member) {
@@ -410,15 +413,12 @@ void GradientReducer::finish_sums() {
   for (const PartialSums& from : sums_) {
     const std::vector<VecView<const float>> roots = from.tree.parts();
     SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
-    const Index own = std::max<Index>(std::min(from.end, n) - from.begin, 0), extra = from.end - from.begin - own;
-    if (own > 0) {
-      at_home()("gradients", SEEKSIM_SITE, memory_cost(2 * own), scaled, roots[0].part(0, own),
-                now_.gradients.part(from.begin, own));
-    }
-    if (extra > 0) {
-      at_home()("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(own, extra),
-                vec<float>(*memory_.extras, from.begin + own - n, extra));
-    }
+    const auto bring = [&](Index at, VecView<float> to) {
+      if (to.n > 0) at_home()("gradients", SEEKSIM_SITE, memory_cost(2 * to.n), scaled, roots[0].part(at, to.n), to);
+    };
+    const Index begin = std::min(from.begin, n), own = std::min(from.end, n) - begin;
+    bring(0, now_.gradients.part(begin, own));
+    bring(own, vec<float>(*memory_.extras, from.begin + own - n, from.end - from.begin - own));
   }
 }
 

@@ -4,8 +4,10 @@
 // trace.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
@@ -36,6 +38,10 @@ class GradientReducer {
   // when the parts may be overwritten.
   Event reduce(const Bucket& bucket, std::span<const VecView<const float>> parts);
   void end_reduction();
+  // Where sums go home once a step: elements [at, at + n) of this member's gradients are there when what is enqueued on
+  // at_home() is done. Those to which something is still to be added are left out.
+  using Came = std::function<void(Index at, Index n)>;
+  void tell(Came came) { came_ = std::move(came); }
   // loss: on the last member, where the gradients are.
   void finish(VecView<float> loss);
 
@@ -53,7 +59,7 @@ class GradientReducer {
   std::vector<kernels::TreeNode> roots(int k) const;
   std::vector<VecView<float>> list_pieces(const Bucket& bucket, const std::vector<OwnedRange>& owned, Index stride,
                                           std::span<const VecView<const float>> parts);
-  void scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
+  void scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned, Index stride,
                std::span<const VecView<const float>> parts);
   void reduce_by_library(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned, Index stride,
                          std::span<const VecView<const float>> parts);
@@ -116,6 +122,7 @@ class GradientReducer {
   std::vector<TreeTarget> targets_;
   std::vector<SumShare> shares_;
   Op last_;
+  Came came_;
 };
 
 }  // namespace seeksim::runtime

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/check.h"
 #include "kernels/optimizer.h"
@@ -119,7 +120,22 @@ void Optimizer::count_step() {
   ++steps_;
 }
 
-void Optimizer::continue_from(const Optimizer& other) { continue_at(other.steps_); }
+void Optimizer::continue_from(const Optimizer& other) {
+  steps_ = other.steps_;
+  beta1_power_ = other.beta1_power_;
+  beta2_power_ = other.beta2_power_;
+}
+
+void Optimizer::exchange(Optimizer& other) {
+  SEEKSIM_CHECK_EQ(size_, other.size_);
+  m_.swap(other.m_);
+  v_.swap(other.v_);
+  mean_.swap(other.mean_);
+  stagnation_.swap(other.stagnation_);
+  std::swap(steps_, other.steps_);
+  std::swap(beta1_power_, other.beta1_power_);
+  std::swap(beta2_power_, other.beta2_power_);
+}
 
 kernels::OptimizerStep Optimizer::next_constants(float grad_factor, double lr) {
   kernels::OptimizerStep constants;
@@ -210,6 +226,40 @@ void launch_piece(Launcher& launch, const char* name, const kernels::OptimizerSt
   }
 }
 
+constexpr Index kAtATime = Index(1) << 12;
+
+// The same from a state that stays. What is copied of it is updated while it is in the cache.
+template <class T, class G>
+void launch_beside(Launcher& launch, const char* name, const kernels::OptimizerStep& step, const OptimizerSpaces& to,
+                   const OptimizerSpaces& from, Mutant mutant) {
+  const int moments = kernels::moments_of(step.rule);
+  const VecView<T> compute = to.compute.as<T>();
+  const VecView<T> copies = std::is_same_v<T, float> ? VecView<T>{} : compute;
+  launch(
+      name, SEEKSIM_SITE, memory_cost((3 + 2 * moments) * compute.n, 2),
+      [step, mutant](Lane lane, Vec<const G> grad, Vec<const float> master, Vec<const float> first,
+                     Vec<const float> second, Vec<float> new_master, Vec<float> new_first, Vec<float> new_second,
+                     Vec<T> copy) {
+        for (Index at = 0; at < grad.n; at += kAtATime) {
+          const Index n = std::min(kAtATime, grad.n - at);
+          const auto part = [&](auto x) { return x.n > 0 ? decltype(x){x.data + at, n} : x; };
+          const Vec<float> param = part(new_master), m = part(new_first), v = part(new_second);
+          kernels::copy<float>(lane, part(master), param);
+          if (m.n > 0) kernels::copy<float>(lane, part(first), m);
+          if (v.n > 0) kernels::copy<float>(lane, part(second), v);
+          if constexpr (!std::is_same_v<T, float>) {
+            kernels::optimize_copying<T, G>(lane, step, part(grad), param, m, v, part(copy));
+          } else if (replaces_update(mutant, step.rule)) {
+            mutated_update(mutant, lane, step, part(grad), param, m, v);
+          } else {
+            kernels::optimize(lane, step, part(grad), param, m, v);
+          }
+        }
+      },
+      to.gradients.as<const G>(), reads(from.masters), reads(from.first), reads(from.second), to.masters, to.first,
+      to.second, copies);
+}
+
 }  // namespace
 
 kernels::OptimizerStep Optimizer::begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr) {
@@ -226,7 +276,7 @@ void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad
 }
 
 void Optimizer::update(Launcher& launch, const kernels::OptimizerStep& constants, Index at,
-                       const OptimizerSpaces& spaces, const Updated& updated) {
+                       const OptimizerSpaces& spaces, const Updated& updated, const OptimizerSpaces* from) {
   Index begin = 0;
   for (const ParameterPiece& p : pieces_) {
     const Index lo = std::max(begin, at), n = std::min(begin + p.size, at + spaces.compute.n) - lo;
@@ -237,15 +287,18 @@ void Optimizer::update(Launcher& launch, const kernels::OptimizerStep& constants
     const kernels::OptimizerStep here =
         optimizer_constants(mutant_, constants, static_cast<float>(plan_.weight_decay), p.parameter->decays, steps_);
     const auto part = [&](VecView<float> of) { return of.buffer != nullptr ? of.part(lo - at, n) : VecView<float>{}; };
-    const OptimizerSpaces own{part(spaces.masters),
-                              spaces.compute.part(lo - at, n),
-                              spaces.gradients.part(lo - at, n),
-                              part(spaces.first),
-                              part(spaces.second),
-                              part(spaces.mean)};
+    const auto here_of = [&](const OptimizerSpaces& all) {
+      return OptimizerSpaces{part(all.masters),
+                             all.compute.part(lo - at, n),
+                             all.gradients.part(lo - at, n),
+                             part(all.first),
+                             part(all.second),
+                             part(all.mean)};
+    };
+    const OptimizerSpaces own = here_of(spaces), old = from != nullptr ? here_of(*from) : own;
     const ParameterPiece piece{p.parameter, p.first + lo - (begin - p.size), n};
     if (has_mean() && mean_mistake_ == MeanMistake::before_update) move_mean(launch, piece, own);
-    update_piece(launch, here, piece, own);
+    update_piece(launch, here, piece, own, from != nullptr ? &old : nullptr);
     if (has_mean() && mean_mistake_ != MeanMistake::before_update) move_mean(launch, piece, own);
     if (updated) updated(lo, n);
   }
@@ -265,7 +318,7 @@ void Optimizer::move_mean_anyway(Launcher& launch, AnyVec weights) {
 }
 
 void Optimizer::update_piece(Launcher& launch, const kernels::OptimizerStep& here, const ParameterPiece& piece,
-                             const OptimizerSpaces& spaces) {
+                             const OptimizerSpaces& spaces, const OptimizerSpaces* from) {
   const VecView<Stagnation> counts =
       spaces.masters.buffer != nullptr ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
   // at: where in the piece the spaces begin.
@@ -281,6 +334,10 @@ void Optimizer::update_piece(Launcher& launch, const kernels::OptimizerStep& her
       using T = decltype(like);
       const VecView<T> to = s.compute.as<T>();
       const char* const name = piece.parameter->name;
+      if (from != nullptr) {
+        if (s.gradients.type == ElementType::f32) return launch_beside<T, float>(launch, name, step, s, *from, mutant_);
+        return launch_beside<T, T>(launch, name, step, s, *from, mutant_);
+      }
       if (s.gradients.type == ElementType::f32) {
         launch_piece<T, float>(launch, name, step, s.masters, to, s.gradients.as<const float>(), s.first, s.second,
                                counts, mutant_);

@@ -72,8 +72,10 @@ class Optimizer {
 
   // The same in parts: counts a step, then updates elements [at, ...) of the shard with moments from elsewhere.
   kernels::OptimizerStep begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr);
+  // from: the state before the step, where that is elsewhere, with masters, and no matrices are taken as wholes. The
+  // mean of weights is in its place.
   void update(Launcher& launch, const kernels::OptimizerStep& constants, Index at, const OptimizerSpaces& spaces,
-              const Updated& updated = {});
+              const Updated& updated = {}, const OptimizerSpaces* from = nullptr);
   // A planted bug: the mean of weights moves in a step that is skipped.
   void move_mean_anyway(Launcher& launch, AnyVec weights);
   // Memory for the moments: there from the beginning, unless and until they are elsewhere.
@@ -96,6 +98,8 @@ class Optimizer {
   void continue_at(std::int64_t steps);
   // The same, from where `other` stands.
   void continue_from(const Optimizer& other);
+  // State and steps change places with those of another one, of the same shard.
+  void exchange(Optimizer& other);
 
  private:
   kernels::OptimizerStep next_constants(float grad_factor, double lr);
@@ -103,7 +107,7 @@ class Optimizer {
   bool frozen() const { return steps_ >= freeze_after_; }  // for the next step
   void count_step();
   void update_piece(Launcher& launch, const kernels::OptimizerStep& here, const ParameterPiece& piece,
-                    const OptimizerSpaces& spaces);
+                    const OptimizerSpaces& spaces, const OptimizerSpaces* from);
   void count_anew(Launcher& launch);
   void move_mean(Launcher& launch, const ParameterPiece& piece, const OptimizerSpaces& own) const;
 

@@ -83,15 +83,11 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   else if (frozen.size > 0)
     state.frozen = own_space(state, frozen.size, precision.compute, "frozen shard", tag(MemoryTag::parameters),
                              plan_.layout.offload.parameters.space());
-  const ZeroPlan& zero = plan_.layout.zero;
-  state.optimizer.emplace(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
-                          zero.stage == 3 ? zero.sub_group_elements : 0,
-                          swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer), home_,
-                          is_16_bit(precision.compute) && !precision.master_weights);
-  runtime::prepare(*state.optimizer, plan_, partition.members());
-  if (plan_.bug.is(Bug::muon_each_micro_batch) && zero.stage == 3) {
-    const Index samples = plan_.definition.global_batch / partition.members(), each = plan_.layout.micro_batch;
-    state.optimizer->advance_momentum(int((samples + each - 1) / each));
+  state.optimizer.emplace(make_optimizer(shard, partition, swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer)));
+  if (plan_.layout.offload.optimizer.speculates && !copy) {
+    Optimizer beside = make_optimizer(shard, partition, MemoryTag::staging);
+    state.speculative =
+        std::make_unique<SpeculativeStep>(rank_.device, state.in_use(), std::move(beside), plan_.bug, home_);
   }
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
@@ -99,6 +95,20 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
               "moments of others", MemoryTag::optimizer, home_);
   }
   return state;
+}
+
+Optimizer ShardKeeper::make_optimizer(ShardInfo shard, const Partition& partition, MemoryTag tag) const {
+  const ZeroPlan& zero = plan_.layout.zero;
+  const PrecisionPlan& precision = plan_.definition.precision;
+  Optimizer optimizer(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
+                      zero.stage == 3 ? zero.sub_group_elements : 0, tag, home_,
+                      is_16_bit(precision.compute) && !precision.master_weights);
+  runtime::prepare(optimizer, plan_, partition.members());
+  if (plan_.bug.is(Bug::muon_each_micro_batch) && zero.stage == 3) {
+    const Index samples = plan_.definition.global_batch / partition.members(), each = plan_.layout.micro_batch;
+    optimizer.advance_momentum(int((samples + each - 1) / each));
+  }
+  return optimizer;
 }
 
 // The parameters to compute with, and the fp32 masters beside them. On the host they are apart from those on the device
@@ -233,8 +243,21 @@ void ShardKeeper::hold_gradients(Launcher& launch) {
   if (own_->shard.size > 0) round_values(launch, "gradients", SEEKSIM_SITE, own_->sums, own_->gradients);
 }
 
+void ShardKeeper::speculate(Launcher& launch, float grad_factor, double lr) {
+  own_->speculative->begin(launch, own_->in_use(), grad_factor, lr);
+}
+
+// Muon's matrices are taken as wholes, when all are there.
+void ShardKeeper::gradients_came(Launcher& launch, Index at, Index n) {
+  if (!own_->optimizer->takes_matrices()) own_->speculative->update(launch, own_->in_use(), at, n);
+}
+
 void ShardKeeper::clear_gradients(Launcher& launch) {
   for (ShardState* state : all()) clear_values(launch, "gradients", SEEKSIM_SITE, state->gradients);
+}
+
+void ShardKeeper::keep_guess(Launcher& launch) {
+  own_->speculative->take(launch, own_->in_use(), [](Index, Index) {});
 }
 
 namespace {
@@ -291,7 +314,9 @@ void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
       state->optimizer->continue_at(state->optimizer->steps() + 1);
       continue;
     }
-    if (state->files) {
+    if (state->speculative && state->speculative->holds(grad_factor, lr)) {
+      state->speculative->take(launch, state->in_use(), send_each);
+    } else if (state->files) {
       state->files->step(launch, *state->optimizer, state->gradients, grad_factor, lr,
                          sends ? send_piece_on : SwappedState::SendOn());
     } else if (sends && state->parameters.buffer == nullptr) {

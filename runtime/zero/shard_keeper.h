@@ -18,6 +18,7 @@
 #include "runtime/layout/partition.h"
 #include "runtime/layout/shard_groups.h"
 #include "runtime/zero/optimizer.h"
+#include "runtime/zero/speculative_step.h"
 #include "runtime/zero/swapped_parameters.h"
 #include "runtime/zero/swapped_state.h"
 
@@ -42,7 +43,8 @@ struct ShardState {
   // optimizer's) only while they are loaded.
   std::unique_ptr<SwappedState> files;
   std::vector<BufferPtr> loaded;
-  bool newer_in_memory = false;  // than in the files
+  bool newer_in_memory = false;                  // than in the files
+  std::unique_ptr<SpeculativeStep> speculative;  // where the step is made before it is known to hold; of no copy
   // Where parameters to compute with are in a file: `on_device` is those that stay in memory of the host, or, until
   // settle(), all of them. None of another rank's shard.
   std::unique_ptr<SwappedParameters> swapped;
@@ -55,6 +57,7 @@ struct ShardState {
   static ElementType weights_type(const PrecisionPlan& precision) {
     return precision.master_weights ? ElementType::f32 : precision.compute;
   }
+  StateInUse in_use() { return {shard.size, masters, parameters, sums, gradients, *optimizer}; }
   // What defines the shard: the masters, or where there are none the parameters.
   AnyVec weights() const { return masters.buffer != nullptr ? AnyVec(masters) : parameters; }
 };
@@ -133,6 +136,13 @@ class ShardKeeper {
   void hold_gradients(Launcher& launch);
   // Zeroes the gradients of all.
   void clear_gradients(Launcher& launch);
+  // Where the step is made before it is known to hold: with which constants, as things stand; which reduced gradients
+  // of the own shard are there before the others. launch: of the host's processor.
+  bool speculates() const { return own_->speculative != nullptr; }
+  void speculate(Launcher& launch, float grad_factor, double lr);
+  void gradients_came(Launcher& launch, Index at, Index n);
+  // A planted bug: what was guessed becomes the state, although the step is skipped.
+  void keep_guess(Launcher& launch);
   // One step of the optimizer on the own shard and on the copies. launch: of the host's processor where it is
   // offloaded; what it updated is then on its way to the device.
   void step(Launcher& launch, float grad_factor, double lr);
@@ -165,6 +175,7 @@ class ShardKeeper {
   std::vector<Holders> holders_of(const std::vector<int>& members) const;
 
   ShardState make(int member, const Partition& partition, bool copy);
+  Optimizer make_optimizer(ShardInfo shard, const Partition& partition, MemoryTag tag) const;
   bool shards_parameters() const { return flat_parameters_.buffer == nullptr; }
   AnyVec own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag, Space space);
   void place_parameters(ShardState& state, bool copy);

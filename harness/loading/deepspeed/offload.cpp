@@ -22,6 +22,8 @@ bool in_files(const Plan& plan) {
   return plan.home == Home::nvme;
 }
 
+bool speculates(const OffloadOptimizerPlan& plan) { return plan.speculates; }
+
 bool uses_files(const runtime::OffloadPlan& plan) { return in_files(plan.optimizer) || in_files(plan.parameters); }
 
 }  // namespace
@@ -42,7 +44,9 @@ const Keys<OffloadOptimizerPlan>& offload_optimizer_keys() {
       {"pipeline_write", at(&OffloadOptimizerPlan::pipeline_write).when(in_files<OffloadOptimizerPlan>), flag(), kNoBit,
        "The last piece is written while this one is updated (nvme)."},
       {"fast_init", by_hand, flag(), kNoBit, ""},
-      {"super_offload", by_hand, flag(), kNoBit, ""},
+      {"super_offload", at(&OffloadOptimizerPlan::speculates).when(speculates), flag(), kNoBit,
+       "The host steps with gradients as they come, before the norm and the vote are known; what was guessed wrong is "
+       "left and made again (stage 3, device \"cpu\")."},
       {"cpuadam_cores_perc", by_hand, number().least(0).most(1), kNoBit, ""},
   };
   return keys;
@@ -128,7 +132,11 @@ void read_optimizer(const Reader& section, int stage, Scenario& scenario) {
     section.problem("buffer_count", fmt::format("Not enough buffers {} for swapping 2", plan.buffer_count),
                     "A pipeline needs two buffers at least.");
   }
-  say_idle(section, {"fast_init", "super_offload", "cpuadam_cores_perc"}, scenario);
+  say_idle(section, {"fast_init", "cpuadam_cores_perc"}, scenario);
+  if (plan.speculates && (stage != 3 || plan.home != Home::host)) {
+    scenario.notes.push_back("super_offload is ignored: it acts at stage 3 with device \"cpu\"");
+    plan.speculates = false;
+  }
 }
 
 void read_parameters(const Reader& section, int stage, Scenario& scenario) {
@@ -153,6 +161,9 @@ void read_parameters(const Reader& section, int stage, Scenario& scenario) {
     section.problem("device", "Not supported: parameters offloaded while the optimizer stays on the device",
                     "Offload the optimizer too: \"offload_optimizer\": {\"device\": \"cpu\"}.");
   }
+  if (scenario.train.layout.offload.optimizer.speculates)
+    section.problem("device", "Not supported: super_offload with parameters off the device",
+                    "Leave one of the two out.");
   if (plan.home != Home::nvme) say_idle(section, {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu"}, scenario);
 }
 
