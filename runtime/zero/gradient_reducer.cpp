@@ -232,11 +232,11 @@ Event GradientReducer::reduced(const char* tensor, const std::vector<OwnedRange>
     }
   }
   landings_[landing_].free = copies_.queue().record();
-  if (!came_ || !at_once()) return done;
+  if (!now_.came || !at_once()) return done;
   after(host_.queue(), landings_[landing_].free, Edge::gradients_arrived, bug_);
   for (const OwnedRange& range : owned) {  // the tied head's use is still to be added to what is in front
     const Index head = partition_->head_size(comm_->position()), lo = std::max(range.own, head);
-    if (const Index hi = std::min(range.own + range.size, now_.gradients.n); lo < hi) came_(lo, hi - lo);
+    if (const Index hi = std::min(range.own + range.size, now_.gradients.n); lo < hi) now_.came(lo, hi - lo);
   }
   return done;
 }

@@ -41,7 +41,7 @@ class GradientReducer {
   // Where sums go home once a step: elements [at, at + n) of this member's gradients are there when what is enqueued on
   // at_home() is done. Those to which something is still to be added are left out.
   using Came = std::function<void(Index at, Index n)>;
-  void tell(Came came) { came_ = std::move(came); }
+  void tell(Came came) { now_.came = std::move(came); }
   // loss: on the last member, where the gradients are.
   void finish(VecView<float> loss);
 
@@ -106,7 +106,7 @@ class GradientReducer {
   std::vector<Landing> landings_;  // where sums wait on the device for their way to the host
   std::size_t landing_ = 0;        // in use
 
-  // Told by begin_step() and begin_reduction().
+  // Told by begin_step(), begin_reduction() and tell().
   struct UnderWay {
     int k = 0;
     std::size_t piece = 0;  // in sums_
@@ -114,6 +114,7 @@ class GradientReducer {
     VecView<float> gradients;
     float factor = 1;
     ElementType accumulator = ElementType::f32;
+    Came came;
   } now_;
   std::vector<kernels::TreeNode> open_;   // what the reduction under way adds up to
   std::vector<VecView<float>> open_out_;  // where
@@ -122,7 +123,6 @@ class GradientReducer {
   std::vector<TreeTarget> targets_;
   std::vector<SumShare> shares_;
   Op last_;
-  Came came_;
 };
 
 }  // namespace seeksim::runtime
