@@ -17,6 +17,7 @@ void check_router(const Router& r, Index rows) {
                 "%d experts, %d choices, %lld tokens, capacity %lld", r.experts, r.choices,
                 static_cast<long long>(r.tokens), static_cast<long long>(r.capacity));
   SEEKSIM_CHECK_EQ(rows % r.tokens, 0);
+  SEEKSIM_CHECK(r.scale > 0, "gates times %g", double(r.scale));
 }
 
 // Rows of T that belong to some slots, one below the other.

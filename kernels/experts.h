@@ -15,14 +15,16 @@ struct Router {
   int experts = 0;         // E
   int choices = 0;         // k
   Index capacity = 0;      // tokens of a sample that an expert takes; 0: any number
-  bool normalized = true;  // the gates of a token are divided by their sum; else they are the softmax's probabilities
+  bool normalized = true;  // the gates of a token are divided by their sum; else they are scores
   float balance = 0;       // factor of the balancing loss: its coefficient times E
   float z = 0;             // coefficient of the z loss
+  bool sigmoid = false;    // a score is 1 / (1 + exp(-logit)); else the scores of a token are the softmax
+  float scale = 1;         // of the gates, divided or not; above 0
 };
 
 // What a router hands to its layer, and keeps for its backward pass.
 struct Routes {
-  Mat<float> probs;         // (R, E)  softmax of the logits
+  Mat<float> probs;         // (R, E)  softmax of the logits; of sigmoid gates the logits
   Vec<std::int32_t> slots;  // (R k)   the expert e of each slot; -1 - e where e's capacity was used up
   Vec<float> gates;         // (R k)
   Mat<float> shares;        // (samples, E)  of a sample's slots, those that chose e, taken or not
@@ -33,7 +35,9 @@ struct Routes {
 // Choices: the k largest logits in turn; of equal ones the lowest expert. Maximum F5; sums over experts and choices F1,
 // in ascending order: exp(logit - max), gates, shares[e] * probs[e]. An expert takes slots of a sample up to its
 // capacity: all first choices in the order of tokens, then all second ones, and so on.
-// losses[r] = balance * sum of shares * probs + z * spread^2.
+// Gates: scores, or these divided by their sum (of sigmoid gates by it + 1e-20); then times scale.
+// losses[r] = balance * sum of shares * probs + z * spread^2. Of sigmoid gates probs are scores there, and the sum over
+// experts is divided by that of all scores + 1e-20.
 void route(Lane lane, const Router& router, Mat<const float> logits, const Routes& out);
 
 // dlogits (R, E) from the gradient of the gates (R k), which is 0 for slots that were not taken, and from both losses,

@@ -24,6 +24,17 @@ SEEKSIM_HD float dot(const float* a, const float* b, Index n) {
   return sum;
 }
 
+SEEKSIM_HD float sigmoid(float logit) {
+  using V = FloatOps;
+  return V::div(1.0F, V::add(1.0F, math::exp<V>(V::sub(0.0F, logit))));
+}
+
+// Of what route_token leaves: probabilities, or logits.
+SEEKSIM_HD float score(const Router& r, float kept) { return r.sigmoid ? sigmoid(kept) : kept; }
+
+// Where all scores of a sum may be 0; it changes no sum above 1e-12.
+inline constexpr float kLeastSum = 1e-20F;
+
 // probs (E), slots (k) and gates (k) of a token. Returns the log of the sum of exp(logit).
 SEEKSIM_HD float route_token(const Router& r, const float* logits, float* probs, std::int32_t* slots, float* gates) {
   using V = FloatOps;
@@ -34,7 +45,7 @@ SEEKSIM_HD float route_token(const Router& r, const float* logits, float* probs,
     sum = V::add(sum, probs[e]);
   }
   const float inverse = V::div(1.0F, sum);
-  for (int e = 0; e < r.experts; ++e) probs[e] = V::mul(probs[e], inverse);
+  for (int e = 0; e < r.experts; ++e) probs[e] = r.sigmoid ? logits[e] : V::mul(probs[e], inverse);
   for (int j = 0; j < r.choices; ++j) {
     std::int32_t best = -1;
     for (std::int32_t e = 0; e < r.experts; ++e) {
@@ -42,10 +53,11 @@ SEEKSIM_HD float route_token(const Router& r, const float* logits, float* probs,
       if (best < 0 || logits[e] > logits[best]) best = e;
     }
     slots[j] = best;
-    gates[j] = probs[best];
+    gates[j] = score(r, probs[best]);
     total = V::add(total, gates[j]);
   }
-  for (int j = 0; j < r.choices && r.normalized; ++j) gates[j] = V::div(gates[j], total);
+  if (r.sigmoid) total = V::add(total, kLeastSum);
+  for (int j = 0; j < r.choices; ++j) gates[j] = V::mul(r.scale, r.normalized ? V::div(gates[j], total) : gates[j]);
   return V::add(math::log<V>(sum), max);
 }
 
@@ -84,23 +96,54 @@ SEEKSIM_HD float share(const Router& r, Index count) {
                        FloatOps::from_int(static_cast<std::int32_t>(slots)));
 }
 
+// What a token's scores are divided by in the balancing loss, so that they add up to 1; and the sum of share times what
+// comes of it.
+struct Mean {
+  float all, of_shares;
+};
+SEEKSIM_HD Mean mean_share(const Router& r, const float* probs, const float* shares) {
+  using V = FloatOps;
+  if (!r.sigmoid) return {1.0F, dot(shares, probs, r.experts)};
+  float all = 0.0F, sum = 0.0F;
+  for (int e = 0; e < r.experts; ++e) {
+    const float one = sigmoid(probs[e]);
+    all = V::add(all, one);
+    sum = V::fma(shares[e], one, sum);
+  }
+  all = V::add(all, kLeastSum);
+  return {all, V::div(sum, all)};
+}
+
 SEEKSIM_HD float token_loss(const Router& r, const float* probs, const float* shares, float spread) {
   using V = FloatOps;
-  return V::add(V::mul(r.balance, dot(shares, probs, r.experts)), V::mul(r.z, V::mul(spread, spread)));
+  return V::add(V::mul(r.balance, mean_share(r, probs, shares).of_shares), V::mul(r.z, V::mul(spread, spread)));
 }
 
 // What the gradients of a token's logits have in common.
 struct LogitGradient {
-  float of_choices;      // sum of dgate * gate
-  float of_shares;       // sum of share * prob
+  float of_choices;      // sum of dgate * gate; over scale where gates are divided; 0 where none sees another's logit
+  Mean mean;             // of the balancing loss
   float balance, twice;  // factors of both losses, the loss's own included; twice: times 2 spread
+  float spread;
 };
 
 SEEKSIM_HD LogitGradient logit_gradient(const Router& r, const float* probs, const float* gates, const float* dgates,
                                         const float* shares, float spread, float scale) {
   using V = FloatOps;
-  return {dot(dgates, gates, r.choices), dot(shares, probs, r.experts), V::mul(scale, r.balance),
-          V::mul(V::mul(V::mul(scale, r.z), 2.0F), spread)};
+  const float sum = dot(dgates, gates, r.choices);
+  const float of_choices = r.normalized ? V::div(sum, r.scale) : r.sigmoid ? 0.0F : sum;
+  return {of_choices, mean_share(r, probs, shares), V::mul(scale, r.balance),
+          V::mul(V::mul(V::mul(scale, r.z), 2.0F), spread), spread};
+}
+
+// Of sigmoid gates: through the gate and the balancing loss to the score, and from there to the logit.
+SEEKSIM_HD float of_sigmoid_logit(const Router& r, const LogitGradient& g, int j, float logit, float share,
+                                  const float* gates, const float* dgates) {
+  using V = FloatOps;
+  const float one = sigmoid(logit);
+  float d = j < r.choices ? V::mul(gates[j], V::sub(dgates[j], g.of_choices)) : 0.0F;
+  d = V::fma(V::mul(g.balance, V::div(one, g.mean.all)), V::sub(share, g.mean.of_shares), d);
+  return V::fma(g.twice, math::exp<V>(V::sub(logit, g.spread)), V::mul(V::sub(1.0F, one), d));
 }
 
 // d of logit e.
@@ -108,13 +151,14 @@ SEEKSIM_HD float of_logit(const Router& r, const LogitGradient& g, int e, const 
                           const float* gates, const float* dgates, const float* shares) {
   using V = FloatOps;
   const int j = choice_of(slots, r.choices, e);
+  if (r.sigmoid) return of_sigmoid_logit(r, g, j, probs[e], shares[e], gates, dgates);
   float d = 0.0F;
   if (!r.normalized) {
-    d = V::mul(probs[e], V::sub(j < r.choices ? dgates[j] : 0.0F, g.of_choices));
+    d = V::mul(probs[e], V::sub(j < r.choices ? V::mul(r.scale, dgates[j]) : 0.0F, g.of_choices));
   } else if (j < r.choices) {
     d = V::mul(gates[j], V::sub(dgates[j], g.of_choices));
   }
-  d = V::fma(V::mul(g.balance, probs[e]), V::sub(shares[e], g.of_shares), d);
+  d = V::fma(V::mul(g.balance, probs[e]), V::sub(shares[e], g.mean.of_shares), d);
   return V::fma(g.twice, probs[e], d);
 }
 

@@ -164,7 +164,10 @@ step_attention() {
   local each
   for each in fused_attention context_parallel ring_attention; do on_device "equivalence/$each" 1; done
 }
-step_experts() { on_device equivalence/experts 1 && on_device equivalence/expert_parallel 1; }
+step_experts() {
+  local each
+  for each in experts expert_parallel deepseek; do on_device "equivalence/$each" 1; done
+}
 step_shard_groups() { on_device equivalence/hsdp 1 && on_device equivalence/hpz 1; }
 step_samples() {
   local each

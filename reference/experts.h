@@ -14,6 +14,7 @@ namespace seeksim::reference {
 template <class R>
 struct Routed {
   Tensor<R> probs, spread;                     // (T, E), (T)  softmax, and the log of the sum of exp(logit)
+  Tensor<R> scores, all;                       // (T, E), (T)  of sigmoid gates: each sigmoid, and the sum of a token's
   std::vector<int> chosen;                     // (T k)  -1 - e where expert e had no room left
   Tensor<R> gates, total;                      // (T k), (T)  total: what a token's gates were divided by
   std::vector<double> shares;                  // (E)
@@ -106,6 +107,7 @@ struct ExpertLayer {
         logits.push_back(sum.value());
       }
       softmax(logits, i, to);
+      if (m.sigmoid) sigmoids(logits, to);
       std::vector<int> order(std::size_t(m.E));
       for (int e = 0; e < m.E; ++e) order[std::size_t(e)] = e;
       std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
@@ -116,14 +118,26 @@ struct ExpertLayer {
         if (j + 1 < m.E && (last || m.capacity_factor > 0))
           look_at(to, logits[std::size_t(order[std::size_t(j)])], logits[std::size_t(order[std::size_t(j + 1)])]);
         to.chosen.push_back(order[std::size_t(j)]);
-        to.gates.push_back(to.probs[at(i, m.E, order[std::size_t(j)])]);
+        to.gates.push_back((m.sigmoid ? to.scores : to.probs)[at(i, m.E, order[std::size_t(j)])]);
       }
-      if (!m.gates_normalized) continue;
-      Sum<R> total;
-      for (int j = 0; j < m.k; ++j) total.add(to.gates[at(i, m.k, j)]);
-      to.total[std::size_t(i)] = total.value();
-      for (int j = 0; j < m.k; ++j) to.gates[at(i, m.k, j)] = to.gates[at(i, m.k, j)] / total.value();
+      if (m.gates_normalized) divide_by_sum(i, to);
+      for (int j = 0; j < m.k; ++j) to.gates[at(i, m.k, j)] = scaled(to.gates[at(i, m.k, j)]);
     }
+  }
+  void divide_by_sum(int i, Routed<R>& to) const {
+    Sum<R> total;
+    for (int j = 0; j < m.k; ++j) total.add(to.gates[at(i, m.k, j)]);
+    to.total[std::size_t(i)] = m.sigmoid ? total.value() + R(1e-20) : total.value();
+    for (int j = 0; j < m.k; ++j) to.gates[at(i, m.k, j)] = to.gates[at(i, m.k, j)] / to.total[std::size_t(i)];
+  }
+  R scaled(const R& x) const { return m.gate_scale == 1 ? x : R(double(static_cast<float>(m.gate_scale))) * x; }
+  void sigmoids(const Tensor<R>& logits, Routed<R>& to) const {
+    Sum<R> all;
+    for (const R& one : logits) {
+      to.scores.push_back(sigmoid_of(one));
+      all.add(to.scores.back());
+    }
+    to.all.push_back(all.value() + R(1e-20));
   }
   void softmax(const Tensor<R>& logits, int i, Routed<R>& to) const {
     double most = -INFINITY;
@@ -158,8 +172,9 @@ struct ExpertLayer {
   double balance() const { return m.balance * m.E; }
   R mean_share(const Routed<R>& to, int i) const {
     Sum<R> sum;
-    for (int e = 0; e < m.E; ++e) sum.add(R(to.shares[std::size_t(e)]), to.probs[at(i, m.E, e)]);
-    return sum.value();
+    for (int e = 0; e < m.E; ++e)
+      sum.add(R(to.shares[std::size_t(e)]), (m.sigmoid ? to.scores : to.probs)[at(i, m.E, e)]);
+    return m.sigmoid ? sum.value() / to.all[std::size_t(i)] : sum.value();
   }
   void add_losses(Routed<R>& to) const {
     Sum<R> sum;
@@ -195,9 +210,10 @@ struct ExpertLayer {
     for (int j = 0; j < m.k; ++j) {
       const int slot = from.chosen[at(i, m.k, j)];
       R& d = dprobs[std::size_t(slot < 0 ? -1 - slot : slot)];
-      d = dgates[at(i, m.k, j)];
+      d = scaled(dgates[at(i, m.k, j)]);
       if (m.gates_normalized) d = (d - mean.value()) / from.total[std::size_t(i)];
     }
+    if (m.sigmoid) return sigmoids_backward(from, dprobs, factor, i, dlogits);
     for (int e = 0; e < m.E; ++e)
       dprobs[std::size_t(e)] = dprobs[std::size_t(e)] + R(factor * balance() * from.shares[std::size_t(e)]);
     Sum<R> dots;
@@ -206,6 +222,16 @@ struct ExpertLayer {
       const R& p = from.probs[at(i, m.E, e)];
       const R of_z = R(2 * m.z * factor) * from.spread[std::size_t(i)] * p;
       dlogits[at(i, m.E, e)] = store(p * (dprobs[std::size_t(e)] - dots.value()) + of_z);
+    }
+  }
+  // dscores: through the gates.
+  void sigmoids_backward(const Routed<R>& from, const Tensor<R>& dscores, double factor, int i, Tensor<R>& dlogits) {
+    const R mean = mean_share(from, i);
+    for (int e = 0; e < m.E; ++e) {
+      const R& s = from.scores[at(i, m.E, e)];
+      const R of_balance = R(factor * balance()) * (R(from.shares[std::size_t(e)]) - mean) / from.all[std::size_t(i)];
+      const R of_z = R(2 * m.z * factor) * from.spread[std::size_t(i)] * from.probs[at(i, m.E, e)];
+      dlogits[at(i, m.E, e)] = store((dscores[std::size_t(e)] + of_balance) * s * (R(1.0) - s) + of_z);
     }
   }
 };

@@ -27,7 +27,8 @@ class Sample {
     find_documents(tokens);
     forward(tokens);
     R loss = head(tokens + 1, loss_factor);
-    for (int l = 0; m.E > 0 && l < m.L; ++l) {
+    for (int l = 0; l < m.L; ++l) {
+      if (!m.routed(l)) continue;
       const Routed<R>& routed = layers[std::size_t(l)].routed;
       loss = loss + routed.loss;
       unsettled = unsettled || routed.unsettled;
@@ -44,9 +45,18 @@ class Sample {
   struct Layer {
     Norm<R> norm1, norm2;
     Heads<R> heads;
-    Tensor<R> up, gate, active;  // (T, F)
+    struct Mlp {
+      Tensor<R> up, gate, active;  // (T, F)
+    } mlp, shared;
     Routed<R> routed;
   };
+  // Of one mlp: its parts, and its width.
+  struct MlpParts {
+    Part up, gate, down;
+    int F;
+  };
+  MlpParts one_mlp() const { return {Part::up, Part::gate, Part::down, m.E > 0 ? m.dense_F : m.F}; }
+  MlpParts shared_expert() const { return {Part::shared_up, Part::shared_gate, Part::shared_down, m.shared * m.F}; }
 
   // ---- what all lines use
   int number(Part part, int l = -1, int e = -1) const { return find(parameters, part, l, e); }
@@ -115,18 +125,19 @@ class Sample {
     drop(branch, m.drop_residual, Site::attention_branch, l, m.C);
     const Tensor<R> mid = store.added(x, branch);  // (T, C)
     a.norm2.forward(m, store, mid, weight(Part::norm2, l), weight(Part::norm2_bias, l));
-    branch = m.E > 0 ? expert_layer(l).forward(a.norm2.y, a.routed) : mlp_forward(a, l);
+    branch = m.routed(l) ? expert_layer(l).forward(a.norm2.y, a.routed) : mlp_forward(a, a.mlp, l, one_mlp());
+    if (m.routed(l) && m.shared > 0) branch = store.added(branch, mlp_forward(a, a.shared, l, shared_expert()));
     drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
     x = store.added(mid, branch);
   }
 
-  Tensor<R> mlp_forward(Layer& a, int l) {
-    a.up = linear(m.T, store, a.norm2.y, matrix(Part::up, l, m.C, m.F), weight(Part::up_bias, l));
-    if (m.llama) a.gate = linear(m.T, store, a.norm2.y, matrix(Part::gate, l, m.C, m.F), nullptr);
-    a.active.resize(a.up.size());
-    for (std::size_t i = 0; i < a.up.size(); ++i)
-      a.active[i] = store(m.llama ? silu_of(a.gate[i]) * a.up[i] : gelu_of(a.up[i]));
-    return linear(m.T, store, a.active, matrix(Part::down, l, m.F, m.C), weight(Part::down_bias, l));
+  Tensor<R> mlp_forward(const Layer& a, typename Layer::Mlp& to, int l, const MlpParts& of) {
+    to.up = linear(m.T, store, a.norm2.y, matrix(of.up, l, m.C, of.F), weight(Part::up_bias, l));
+    if (m.llama) to.gate = linear(m.T, store, a.norm2.y, matrix(of.gate, l, m.C, of.F), nullptr);
+    to.active.resize(to.up.size());
+    for (std::size_t i = 0; i < to.up.size(); ++i)
+      to.active[i] = store(m.llama ? silu_of(to.gate[i]) * to.up[i] : gelu_of(to.up[i]));
+    return linear(m.T, store, to.active, matrix(of.down, l, of.F, m.C), weight(Part::down_bias, l));
   }
 
   Tensor<R> project(const Layer& a, int l) {
@@ -201,7 +212,12 @@ class Sample {
   Tensor<R> layer_backward(const Layer& a, int l, Tensor<R> dx) {
     Tensor<R> branch = dx;
     drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
-    Tensor<R> d = m.E > 0 ? expert_layer(l).backward(a.norm2.y, a.routed, branch, factor) : mlp_backward(a, l, branch);
+    Tensor<R> d = m.routed(l) ? expert_layer(l).backward(a.norm2.y, a.routed, branch, factor)
+                              : mlp_backward(a, a.mlp, l, branch, one_mlp());
+    if (m.routed(l) && m.shared > 0) {
+      const Tensor<R> more = mlp_backward(a, a.shared, l, branch, shared_expert());
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] + more[i];
+    }
     store.all(d);
     const Tensor<R> dmid = norm_backward(a.norm2, Part::norm2, Part::norm2_bias, l, d, &dx);
 
@@ -219,20 +235,21 @@ class Sample {
     return norm_backward(a.norm1, Part::norm1, Part::norm1_bias, l, d, &dmid);
   }
   // Not yet stored.
-  Tensor<R> mlp_backward(const Layer& a, int l, const Tensor<R>& branch) {
-    Tensor<R> dactive = linear_backward<R>(m.T, a.active, branch, matrix(Part::down, l, m.F, m.C),
-                                           gradient(Part::down, l), m.llama ? nullptr : gradient(Part::down_bias, l));
+  Tensor<R> mlp_backward(const Layer& a, const typename Layer::Mlp& from, int l, const Tensor<R>& branch,
+                         const MlpParts& of) {
+    Tensor<R> dactive = linear_backward<R>(m.T, from.active, branch, matrix(of.down, l, of.F, m.C),
+                                           gradient(of.down, l), m.llama ? nullptr : gradient(Part::down_bias, l));
     store.all(dactive);
     Tensor<R> dup(dactive.size()), dgate(m.llama ? dactive.size() : 0);
     for (std::size_t i = 0; i < dactive.size(); ++i) {
-      dup[i] = store(dactive[i] * (m.llama ? silu_of(a.gate[i]) : gelu_slope(a.up[i])));
-      if (m.llama) dgate[i] = store(dactive[i] * a.up[i] * silu_slope(a.gate[i]));
+      dup[i] = store(dactive[i] * (m.llama ? silu_of(from.gate[i]) : gelu_slope(from.up[i])));
+      if (m.llama) dgate[i] = store(dactive[i] * from.up[i] * silu_slope(from.gate[i]));
     }
-    Tensor<R> d = linear_backward<R>(m.T, a.norm2.y, dup, matrix(Part::up, l, m.C, m.F), gradient(Part::up, l),
+    Tensor<R> d = linear_backward<R>(m.T, a.norm2.y, dup, matrix(of.up, l, m.C, of.F), gradient(of.up, l),
                                      m.llama ? nullptr : gradient(Part::up_bias, l));
     if (m.llama) {
       const Tensor<R> more =
-          linear_backward<R>(m.T, a.norm2.y, dgate, matrix(Part::gate, l, m.C, m.F), gradient(Part::gate, l), nullptr);
+          linear_backward<R>(m.T, a.norm2.y, dgate, matrix(of.gate, l, m.C, of.F), gradient(of.gate, l), nullptr);
       for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] + more[i];
     }
     return d;

@@ -87,6 +87,12 @@ inline Noisy silu_of(const Noisy& x) {
 }
 inline Noisy silu_slope(const Noisy& x) { return function(silu_slope(x.v), 0.6, x, 4, 0x1p-23); }
 
+inline double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
+inline Noisy sigmoid_of(const Noisy& x) {
+  const double s = sigmoid_of(x.v);
+  return function(s, s * (1 - s), x, 8);
+}
+
 // A sum of values or products. Each addition rounds what has been added up so far.
 template <class R>
 struct Sum {

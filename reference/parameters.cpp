@@ -47,20 +47,27 @@ void gpt2(List& list) {
   list.add("ln_f.bias", Part::norm_bias, -1, m.C, 1, Start::zeros);
 }
 
-// Under Mixtral's names. All experts' gates and ups are stored together, and all their downs.
+// Under Mixtral's names, or DeepSeek's. All experts' gates and ups are stored together, and all their downs.
 void experts(List& list, const std::string& layer, int l) {
   const Model& m = list.m;
-  const std::string h = layer + "block_sparse_moe.";
+  const bool deepseek = m.deepseek();
+  const std::string h = layer + (deepseek ? "mlp." : "block_sparse_moe.");
   list.add(h + "gate.weight", Part::router, l, m.E, m.C, Start::normal);
   const auto of = [&](int e, const char* name, Part part, int rows, int cols, bool shares) {
     list.add(h + "experts." + std::to_string(e) + name, part, l, rows, cols, Start::normal, shares);
     list.all.back().expert = e;
   };
   for (int e = 0; e < m.E; ++e) {
-    of(e, ".w1.weight", Part::expert_gate, m.F, m.C, e > 0);
-    of(e, ".w3.weight", Part::expert_up, m.F, m.C, true);
+    of(e, deepseek ? ".gate_proj.weight" : ".w1.weight", Part::expert_gate, m.F, m.C, e > 0);
+    of(e, deepseek ? ".up_proj.weight" : ".w3.weight", Part::expert_up, m.F, m.C, true);
   }
-  for (int e = 0; e < m.E; ++e) of(e, ".w2.weight", Part::expert_down, m.C, m.F, e > 0);
+  for (int e = 0; e < m.E; ++e)
+    of(e, deepseek ? ".down_proj.weight" : ".w2.weight", Part::expert_down, m.C, m.F, e > 0);
+  if (m.shared == 0) return;
+  const int wide = m.shared * m.F;
+  list.add(h + "shared_experts.gate_proj.weight", Part::shared_gate, l, wide, m.C, Start::normal);
+  list.add(h + "shared_experts.up_proj.weight", Part::shared_up, l, wide, m.C, Start::normal, true);
+  list.add(h + "shared_experts.down_proj.weight", Part::shared_down, l, m.C, wide, Start::normal);
 }
 
 void llama(List& list) {
@@ -74,13 +81,14 @@ void llama(List& list) {
     list.add(h + "self_attn.v_proj.weight", Part::v, l, m.K * m.D(), m.C, Start::normal, true);
     list.add(h + "self_attn.o_proj.weight", Part::attention_out, l, m.C, m.H * m.D(), Start::normal);
     list.add(h + "post_attention_layernorm.weight", Part::norm2, l, m.C, 1, Start::ones);
-    if (m.E > 0) {
+    if (m.routed(l)) {
       experts(list, h, l);
       continue;
     }
-    list.add(h + "mlp.gate_proj.weight", Part::gate, l, m.F, m.C, Start::normal);
-    list.add(h + "mlp.up_proj.weight", Part::up, l, m.F, m.C, Start::normal, true);
-    list.add(h + "mlp.down_proj.weight", Part::down, l, m.C, m.F, Start::normal);
+    const int wide = m.E > 0 ? m.dense_F : m.F;
+    list.add(h + "mlp.gate_proj.weight", Part::gate, l, wide, m.C, Start::normal);
+    list.add(h + "mlp.up_proj.weight", Part::up, l, wide, m.C, Start::normal, true);
+    list.add(h + "mlp.down_proj.weight", Part::down, l, m.C, wide, Start::normal);
   }
   list.add("model.norm.weight", Part::norm, -1, m.C, 1, Start::ones);
 }
@@ -88,7 +96,7 @@ void llama(List& list) {
 // Where an element lies in storage, whose elements the streams count: rows of outputs before those of inputs where
 // products split their columns; queries, keys and values by key head; gates and ups by eighths of F.
 std::uint64_t stored_at(const Model& m, const Parameter& p, int row, int col) {
-  const int D = m.D(), slab = (m.F + 7) / 8;
+  const int D = m.D();
   switch (p.part) {
     case Part::qkv: {  // (C, 3C): column = (q|k|v, head, element)
       const int part = col / m.C, head = col % m.C / D, element = col % D;
@@ -105,10 +113,12 @@ std::uint64_t stored_at(const Model& m, const Parameter& p, int row, int col) {
     case Part::gate:
     case Part::up:
     case Part::expert_gate:
-    case Part::expert_up: {
+    case Part::expert_up:
+    case Part::shared_gate:
+    case Part::shared_up: {
       if (!m.llama) break;
-      const bool up = p.part == Part::up || p.part == Part::expert_up;
-      const int first = row / slab * slab, size = std::min(slab, m.F - first);
+      const bool up = p.part == Part::up || p.part == Part::expert_up || p.part == Part::shared_up;
+      const int slab = (p.rows + 7) / 8, first = row / slab * slab, size = std::min(slab, p.rows - first);
       const int place = std::max(p.expert, 0) * 2 * m.F + 2 * first + (up ? size : 0) + row - first;
       return std::uint64_t(place) * std::uint64_t(m.C) + std::uint64_t(col);
     }
@@ -117,7 +127,8 @@ std::uint64_t stored_at(const Model& m, const Parameter& p, int row, int col) {
     default:
       break;
   }
-  const bool turned = m.llama ? p.part == Part::attention_out || p.part == Part::down : p.part == Part::up;
+  const bool down = p.part == Part::down || p.part == Part::shared_down;
+  const bool turned = m.llama ? p.part == Part::attention_out || down : p.part == Part::up;
   return turned ? std::uint64_t(col) * std::uint64_t(p.rows) + std::uint64_t(row)
                 : std::uint64_t(row) * std::uint64_t(p.cols) + std::uint64_t(col);
 }

@@ -35,7 +35,10 @@ enum class Part : std::uint8_t {
   router,
   expert_gate,
   expert_up,
-  expert_down  // (E, C); each expert's (F, C), (F, C), (C, F)
+  expert_down,  // (E, C); each expert's (F, C), (F, C), (C, F)
+  shared_gate,
+  shared_up,
+  shared_down  // (S F, C), (S F, C), (C, S F), of S shared experts
 };
 
 struct Parameter {

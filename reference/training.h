@@ -27,6 +27,14 @@ struct Model {
   double capacity_factor = 0;  // an expert takes ceil(this * T k / E) of a sample's choices; 0: all
   bool gates_normalized = true;
   double balance = 0, z = 0;  // coefficients of the router's two losses
+  // DeepSeek's.
+  bool sigmoid = false;   // gates are sigmoids of logits, not their softmax
+  double gate_scale = 1;  // of the gates, divided by their sum or not
+  int shared = 0;         // experts of every token: one mlp of so many F
+  int dense_layers = 0;   // the first so many layers have one mlp in place of experts
+  int dense_F = 0;        // and this is its width
+  bool routed(int l) const { return E > 0 && l >= dense_layers; }
+  bool deepseek() const { return E > 0 && (sigmoid || gate_scale != 1 || shared > 0 || dense_layers > 0); }
 
   int D() const { return C / H; }
   int G() const { return H / K; }

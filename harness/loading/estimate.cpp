@@ -18,12 +18,20 @@ namespace {
 // parameter by parameter. Columns of q, k and v, and those into and out of the mlp's activation.
 double qkv_of(const runtime::ModelPlan& m) { return m.width * (m.llama() ? 1 + 2.0 * m.key_heads() / m.heads : 3.0); }
 double mlp_of(const runtime::ModelPlan& m) { return (m.llama() ? 3.0 : 2.0) * m.hidden(); }
-// Columns of all experts' weights and of their router; of those that a token goes through, with what routing leaves.
-double weights_of_mlp(const runtime::ModelPlan& m) {
-  return m.experts.on() ? m.experts.count * (mlp_of(m) + 1) : mlp_of(m);
+double dense_mlp_of(const runtime::ModelPlan& m) { return (m.llama() ? 3.0 : 2.0) * m.dense_hidden(); }
+// Of the mean layer, of which some have experts and others one mlp.
+double mean_of(const runtime::ModelPlan& m, double routed, double dense) {
+  const double share = m.experts.on() ? m.experts.layers(m.layers) / double(std::max(m.layers, 1)) : 0;
+  return share * routed + (1 - share) * dense;
 }
-double kept_of_mlp(const runtime::ModelPlan& m) {
-  return m.experts.on() ? m.experts.per_token * (mlp_of(m) + m.width + 4) + 3.0 * m.experts.count : mlp_of(m);
+// Columns of all experts' weights and of their router.
+double weights_of_experts(const runtime::ModelPlan& m) { return m.experts.count * (mlp_of(m) + 1); }
+double weights_of_mlp(const runtime::ModelPlan& m) {
+  return mean_of(m, weights_of_experts(m) + m.experts.shared * mlp_of(m), dense_mlp_of(m));
+}
+// Of those that a token goes through, with what routing leaves.
+double kept_of_experts(const runtime::ModelPlan& m) {
+  return m.experts.per_token * (mlp_of(m) + m.width + 4) + 3.0 * m.experts.count;
 }
 // Where experts are divided: places for rows of a token that each rank of a group keeps for all of them, as a multiple
 // of its experts (runtime/comm/expert_group.h), and what a place holds beside the mlp's rows.
@@ -33,8 +41,10 @@ double places_of(const runtime::ModelPlan& m, int group) {
   return group * (capacity > 0 ? std::min(all, capacity * own) : all);
 }
 double kept_of_group(const runtime::ModelPlan& m, int group) {
-  if (group == 1) return kept_of_mlp(m);
-  return places_of(m, group) * (mlp_of(m) + 3 * m.width + 8) + m.experts.per_token * m.width + 3.0 * m.experts.count;
+  const double rows = group == 1 ? kept_of_experts(m)
+                                 : places_of(m, group) * (mlp_of(m) + 3 * m.width + 8) + m.experts.per_token * m.width +
+                                       3.0 * m.experts.count;
+  return mean_of(m, rows + m.experts.shared * mlp_of(m), dense_mlp_of(m));
 }
 
 double parameters_of(const runtime::ModelPlan& m) {
@@ -128,7 +138,8 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   // Stages and tensor ways share the parameters; a pipeline holds the activations of several micro-batches, each of a
   // stage's layers only.
   const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
-  const double experts = l * c * weights_of_mlp(d.model) / estimate.parameters;  // of the parameters
+  const double routed = d.model.experts.layers(d.model.layers);  // their experts, as a share of the parameters:
+  const double experts = routed * c * weights_of_experts(d.model) / estimate.parameters;
   const double share =
       parallel.expert > 1 ? 1 - experts + experts / parallel.expert : 1.0 / (parallel.pipeline * parallel.tensor);
   const double state =

@@ -29,6 +29,7 @@ using runtime::ExpertsPlan;
 using runtime::ModelPlan;
 
 const Words<bool> kAttentions = {{false, "standard"}, {true, "fused"}};
+const Words<bool> kGates = {{false, "softmax"}, {true, "sigmoid"}};
 const Words<bool> kGradientSums = {{false, "tokens"}, {true, "segments"}};
 
 // The path from a scenario to its model.
@@ -48,6 +49,10 @@ bool has_experts(const Scenario& scenario) { return model_of(scenario).experts.o
 bool has_dropout(const Scenario& scenario) { return model_of(scenario).dropout.any(); }
 Json key_heads_of(const Scenario& scenario) { return model_of(scenario).key_heads(); }
 Json ffn_of(const Scenario& scenario) { return model_of(scenario).hidden(); }
+Json dense_ffn_of(const Scenario& scenario) { return model_of(scenario).dense_hidden(); }
+bool has_dense_layers(const Scenario& scenario) {
+  return has_experts(scenario) && model_of(scenario).experts.dense_layers > 0;
+}
 Json dropout_of(const Scenario& scenario) { return dropout_json(model_of(scenario).dropout); }
 
 const Keys<DropoutPlan>& dropout_keys() {
@@ -237,6 +242,27 @@ const Keys<Scenario>& model_keys() {
        "its mean probability, averaged over samples and added up over layers."},
       {"z_loss", of_experts(&ExpertsPlan::z).when(has_experts), number().least(0), kBits,
        "Coefficient of the router's z loss: the mean over tokens of the squared log of the sum of exp(logit)."},
+      {"gate",
+       in_words(kGates, &Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::model,
+                &ModelPlan::experts, &ExpertsPlan::sigmoid)
+           .unless_standard(),
+       choice(words_of(kGates)), kBits,
+       "A token's scores: the softmax of its logits, as Mixtral and DeepSeek-V2 have it, or the sigmoid of each, as "
+       "DeepSeek-V3. The balancing loss takes sigmoids divided by their sum."},
+      {"gate_scale", of_experts(&ExpertsPlan::scale).unless_standard(), number().above(0), kBits,
+       "A token's gates, divided by their sum or not, are multiplied by this: DeepSeek's routed_scaling_factor. The "
+       "shared expert is not."},
+      {"shared_experts", of_experts(&ExpertsPlan::shared).unless_standard(), integer(0, ExpertsPlan::kMostShared),
+       kBits,
+       "Experts that every token goes to, without a gate: one mlp, so many times as wide as ffn, whose output is added "
+       "to that of the chosen ones (DeepSeek's n_shared_experts)."},
+      {"dense_layers", of_experts(&ExpertsPlan::dense_layers).unless_standard(),
+       integer(0, runtime::LayerNames::kLayersMax), kBits,
+       "The first so many layers have one mlp in place of experts (DeepSeek's first_k_dense_replace)."},
+      {"dense_ffn", of_experts(&ExpertsPlan::dense_ffn).as(dense_ffn_of).when(has_dense_layers),
+       integer(1, 10'000'000).unset(), kBits,
+       "Width inside the mlp of dense_layers. Unset: that of a token's experts together, ffn * (experts_per_token + "
+       "shared_experts)."},
       {"init", at(&Scenario::given, &GivenFiles::init).read_by_hand().unless_standard(), text().unset(), kBits,
        "Start from these weights under Hugging Face's names, in fp32, bf16 or fp16: a safetensors file, an index of "
        "several, or a folder with the one or the other. As --init."},
@@ -318,7 +344,7 @@ void read_model(const Reader& model, Scenario& scenario) {
   plan.tied = model.flag("tied", !plan.llama());
   read_frozen(model, plan);
   plan.dropout = read_dropout(model);
-  settle_experts(model, plan.experts);
+  settle_experts(model, plan);
   check_gradient_sums(model, plan);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
     const int fits = plan.width / plan.heads * plan.heads;

@@ -17,8 +17,11 @@ std::vector<ModuleFlops> flops_of_sample(const runtime::ModelPlan& m) {
                                   {"attention", of_layers(2 * T * C)}};
   const double mlp = (m.llama() ? 3 : 2) * C * F;
   if (m.experts.on()) {
-    all.push_back({"router", of_layers(C * m.experts.count)});
-    all.push_back({"experts", of_layers(mlp * m.experts.per_token)});
+    const double routed = m.experts.layers(m.layers) / L, dense = m.llama() ? 3 * C * m.dense_hidden() : 0;
+    all.push_back({"router", of_layers(routed * C * m.experts.count)});
+    all.push_back({"experts", of_layers(routed * mlp * m.experts.per_token)});
+    if (m.experts.shared > 0) all.push_back({"shared experts", of_layers(routed * mlp * m.experts.shared)});
+    if (m.experts.dense_layers > 0) all.push_back({"mlp", of_layers((1 - routed) * dense)});
   } else {
     all.push_back({"mlp", of_layers(mlp)});
   }

@@ -9,7 +9,7 @@
 namespace seeksim::harness {
 
 struct ModuleFlops {
-  std::string module;  // "attention projections", "attention", "mlp", "experts", "router", "head"
+  std::string module;  // "attention projections", "attention", "mlp", "experts", "shared experts", "router", "head"
   double flops = 0;    // of one sample, forward and backward
 };
 

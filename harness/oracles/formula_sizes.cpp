@@ -29,12 +29,12 @@ struct RowsSent {
   double to_experts = 0, from_experts = 0;
 };
 RowsSent rows_sent(const FormulaSizes& s) {
-  const int layers = s.plan.definition.model.layers;
-  RowsSent sent{2.0 * layers, 2.0 * layers};
+  const int layers = s.plan.definition.model.layers, routed = routed_in(s, 0, layers);
+  RowsSent sent{2.0 * routed, 2.0 * routed};
   for (const runtime::Segment& segment : runtime::segments_of(layers, s.plan.layout.checkpointing)) {
     if (!segment.recomputed) continue;
-    sent.to_experts += segment.layers();
-    sent.from_experts += segment.layers() - 1;
+    sent.to_experts += routed_in(s, segment.first, segment.end);
+    sent.from_experts += routed_in(s, segment.first, segment.end - 1);
   }
   return sent;
 }
@@ -50,7 +50,7 @@ double rows_to_group(const FormulaSizes& s, int rank) {
   }
   const RowsSent sent = rows_sent(s);
   const double places = double(expert_group(s).places()), row = s.C * s.plan.definition.model.width;
-  const double gates_back = kFloat * s.plan.definition.model.layers;
+  const double gates_back = kFloat * routed_in(s, 0, s.plan.definition.model.layers);
   return places *
          (own * (s.E - 1) * sent.to_experts * (row + kFloat) + (all - own) * (sent.from_experts * row + gates_back));
 }
@@ -65,7 +65,7 @@ double evaluated_rows_to_group(const FormulaSizes& s, int rank) {
   const runtime::StepCut cut = evaluation_cut(s);
   const auto own = double(cut.samples_of_rank(0, rank).size()), all = double(cut.samples(0, rank / s.E).size());
   const double row = s.C * s.plan.definition.model.width;
-  return double(expert_group(s).places()) * s.plan.definition.model.layers *
+  return double(expert_group(s).places()) * routed_in(s, 0, s.plan.definition.model.layers) *
          (own * (s.E - 1) * (row + kFloat) + (all - own) * row);
 }
 
@@ -109,6 +109,11 @@ double evaluated_passes(const FormulaSizes& s, std::int64_t steps) {
   double most = 0;
   for (int rank = 0; rank < sharing(s); ++rank) most = std::max(most, double(cut.samples_of_rank(0, rank).size()));
   return double(evaluation.count(steps)) * std::ceil(most / s.plan.evaluated_at_once());
+}
+
+int routed_in(const FormulaSizes& s, int first, int end) {
+  const runtime::ExpertsPlan& experts = s.plan.definition.model.experts;
+  return experts.on() ? std::max(0, end - std::max(first, experts.dense_layers)) : 0;
 }
 
 runtime::ExpertGroup expert_group(const FormulaSizes& s) {

@@ -160,6 +160,9 @@ double wire_bytes(const FormulaSizes& sizes);
 BudgetLine quantised_traffic(const FormulaSizes& sizes, std::int64_t steps);
 int quantised_ways(const FormulaSizes& sizes);
 
+// Layers [first, end) with experts, how many.
+int routed_in(const FormulaSizes& sizes, int first, int end);
+
 // The expert group that the first rank is in, of micro-batches as large as they get. Not connected.
 runtime::ExpertGroup expert_group(const FormulaSizes& sizes);
 // Micro-batches that every rank goes through in all evaluations of a run of so many steps.

@@ -52,16 +52,22 @@ struct Kept {
   double layers = 0;
   double residuals = 1;  // what comes out of the last layer
   double checkpoints = 0;
+  double routed = 0, dense = 0;  // of the layers: with experts, and without
 };
 Kept kept_for_backward(const FormulaSizes& s) {
   Kept kept;
-  double longest = 0;
+  double longest = 0, routed = 0, dense = 0;
   for (const runtime::Segment& segment :
        runtime::segments_of(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
-    if (segment.recomputed) longest = std::max(longest, double(segment.layers())), kept.checkpoints += 1;
-    if (!segment.recomputed) kept.layers += 1, kept.residuals += 1;
+    const double layers = segment.layers(), with_experts = routed_in(s, segment.first, segment.end);
+    if (segment.recomputed) {
+      longest = std::max(longest, layers), kept.checkpoints += 1;
+      routed = std::max(routed, with_experts), dense = std::max(dense, layers - with_experts);
+    } else {
+      kept.layers += 1, kept.residuals += 1, kept.routed += with_experts, kept.dense += layers - with_experts;
+    }
   }
-  kept.layers += longest;
+  kept.layers += longest, kept.routed += routed, kept.dense += dense;
   kept.residuals += std::max(longest - 1, 0.0);
   return kept;
 }
@@ -86,7 +92,9 @@ double activation_bytes(const FormulaSizes& s) {
   const double samples = double(s.plan.samples_at_once());
   const Kept kept = kept_for_backward(s);
   const runtime::ModelShape shape(m);
-  const double inside = double(shape.U + shape.F), rows = inside_rows(s);  // into and out of the mlp's activation
+  const auto inside = [](Index F, Index U) { return double(F + U); };  // into and out of an mlp's activation
+  const double rows = inside_rows(s), dense = inside(shape.dense.F, shape.dense.U),
+               shared = inside(shape.shared.F, shape.shared.U);
   const double Q = double(shape.Q);
   const double a_norm = m.llama() ? 1 : 2;  // statistics a token
   const double E = double(shape.E), k = double(shape.k);
@@ -98,23 +106,30 @@ double activation_bytes(const FormulaSizes& s) {
   // Fused attention in a context group, by heads: what comes out of the heads is kept as rows of heads too.
   const runtime::ParallelPlan& parallel = s.plan.layout.parallel;
   const double by_heads = m.fused_attention && parallel.context > 1 && !parallel.ring_attention ? s.C * R * C : 0;
-  const double layer =
-      s.C * (R * (4 * C + Q) + rows * inside) + by_heads + probabilities + kFloat * 2 * a_norm * R + routes + arrivals;
+  const double layer = s.C * R * (4 * C + Q) + by_heads + probabilities + kFloat * 2 * a_norm * R;
+  const double routed = s.C * (rows * inside(shape.F, shape.U) + R * shared) + routes + arrivals;
   const double end =
       s.C * R * (C + V) + kFloat * ((a_norm + 1) * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
   const double angles = m.llama() && m.layers > 0 ? kFloat * T * double(shape.D) : 0;  // of rotary positions
   // The losses of the routers; their logits and the gradients, and a row of the width for each slot.
-  const double experts = E > 0 ? kFloat * R * (m.layers + E + k) + s.C * (R * E + rows * C) : 0;
+  const double experts =
+      E > 0 ? kFloat * R * (m.experts.layers(m.layers) + E + k) + s.C * (R * E + rows * C + (shared > 0 ? R * C : 0))
+            : 0;
   // Rows that are packed, and those of the slots; experts and gates of what is packed, gates that arrive and return.
   const double group = s.E > 1 ? s.C * C * (rows + R * k) + 4 * kFloat * rows : 0;
-  const double backward = s.C * (R * 3 * C + (m.layers > 0 ? R * Q + rows * inside : 0)) + angles + experts + group;
+  const auto widest = [&](Index of_slot, Index of_dense, Index of_shared) {
+    const double others = std::max(shape.first_routed > 0 ? R * double(of_dense) : 0, R * double(of_shared));
+    return std::max(E > 0 ? rows * double(of_slot) : 0, others);
+  };
+  const double mlps = widest(shape.F, shape.dense.F, shape.shared.F) + widest(shape.U, shape.dense.U, shape.shared.U);
+  const double backward = s.C * (R * 3 * C + (m.layers > 0 ? R * Q + mlps : 0)) + angles + experts + group;
   const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
   const auto& frozen = s.parameters.frozen();
   const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias
   const double casts =                                                       // operands of one product
       s.plan.definition.fp8.on() ? kFloat * double(runtime::fp8_work_elements(s.plan, s.parameters, Index(R))) : 0;
-  return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + rows_by_heads(s) + casts +
-         (unused ? kFloat * C : 0);
+  return kept.layers * layer + kept.routed * routed + kept.dense * s.C * R * dense + kept.residuals * s.C * R * C +
+         end + backward + rows_by_heads(s) + casts + (unused ? kFloat * C : 0);
 }
 
 double checkpoint_bytes(const FormulaSizes& s) {

@@ -30,6 +30,9 @@ std::vector<std::string> frozen_in_files(const runtime::ModelPlan& plan) {
     put(name, "qkv_proj", {"q_proj", "k_proj", "v_proj"});
     put(name, "gate_up_proj", {"gate_proj", "up_proj", "*.w1", "*.w3"});
     put(name, "down_proj", {"*.w2"});
+    if (p->experts == 0 || !plan.experts.deepseek()) continue;
+    put(name, "gate_up_proj", {"*.gate_proj", "*.up_proj"});
+    put(name, "down_proj", {"*.down_proj"});
   }
   return out;
 }
@@ -42,6 +45,8 @@ reference::Model model_of(const runtime::ModelPlan& plan) {
   const runtime::ExpertsPlan& x = plan.experts;
   m.E = x.count, m.k = x.on() ? x.per_token : 1;
   m.capacity_factor = x.capacity_factor, m.gates_normalized = x.normalized, m.balance = x.balance, m.z = x.z;
+  m.sigmoid = x.sigmoid, m.gate_scale = x.scale, m.shared = x.on() ? x.shared : 0;
+  m.dense_layers = x.dense_layers, m.dense_F = plan.dense_hidden();
   m.tied = plan.tied;
   m.frozen = frozen_in_files(plan);
   m.init_stddev = plan.init_stddev, m.norm_eps = plan.norm_eps, m.rope_theta = plan.rope_theta;

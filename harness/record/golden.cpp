@@ -107,9 +107,14 @@ Json fp8_fields(const runtime::Fp8Plan& f) {
 }
 
 // Likewise.
-Json experts_fields(const runtime::ExpertsPlan& x) {
-  return {{"count", x.count},           {"per_token", x.per_token}, {"capacity_factor", x.capacity_factor},
-          {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
+Json experts_fields(const runtime::ModelPlan& m) {
+  const runtime::ExpertsPlan& x = m.experts;
+  Json fields = {{"count", x.count},           {"per_token", x.per_token}, {"capacity_factor", x.capacity_factor},
+                 {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
+  if (x.deepseek())
+    fields.update({{"sigmoid", x.sigmoid}, {"scale", x.scale}, {"shared", x.shared}, {"dense", x.dense_layers}});
+  if (x.dense_layers > 0) fields["dense_ffn"] = m.dense_hidden();
+  return fields;
 }
 
 // Of the numbers those that its kind has. The order of fields is part of a key.
@@ -154,7 +159,7 @@ Json key_fields(const runtime::Definition& d) {
                      {"tied", m.tied},     {"init_stddev", m.init_stddev}, {"norm_eps", m.norm_eps}};
   if (m.llama())
     fields["model"].update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
-  if (m.experts.on()) fields["model"]["experts"] = experts_fields(m.experts);
+  if (m.experts.on()) fields["model"]["experts"] = experts_fields(m);
   if (m.fused_attention) fields["model"]["attention"] = "fused";
   if (m.segmented_gradients) fields["model"]["gradient_sums"] = "segments";
   if (m.logit_scale) fields["model"]["logit_scale"] = true;

@@ -248,6 +248,15 @@ std::string files(const RunRecord& run) {
                      bytes_text(double(all.read) / n), bytes_text(double(all.written) / n), kinds);
 }
 
+std::string experts_text(const runtime::ModelPlan& m) {
+  const runtime::ExpertsPlan& x = m.experts;
+  std::string text = fmt::format(", {} experts and {} a token", x.count, x.per_token);
+  if (x.sigmoid) text += " by sigmoids";
+  if (x.shared > 0) text += fmt::format(", {} shared", x.shared);
+  if (x.dense_layers > 0) text += fmt::format(", {} dense layer{}", x.dense_layers, x.dense_layers == 1 ? "" : "s");
+  return text;
+}
+
 // How the ranks share the work: "ZeRO stage 2, bf16; 8 ranks: 2 data x 2 pipeline x 2 tensor; micro-batch 2 x 4
 // accumulation steps".
 std::string layout_line(const Scenario& scenario) {
@@ -286,8 +295,7 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes,
                      w.ranks_per_node, w.network);
   std::string own = d.model.llama() ? fmt::format(" ({} of keys), mlp {}", d.model.key_heads(), d.model.hidden()) : "";
-  if (d.model.experts.on())
-    own += fmt::format(", {} experts and {} a token", d.model.experts.count, d.model.experts.per_token);
+  if (d.model.experts.on()) own += experts_text(d.model);
   out += fmt::format("  model     {}: {} layers, width {}, {} heads{}, context {}, vocabulary {}; {} parameters\n",
                      d.model.family, d.model.layers, d.model.width, d.model.heads, own, d.model.context, d.model.vocab,
                      count_text(estimate(scenario).parameters));

@@ -115,9 +115,10 @@ double kept_by_a_layer(const ModelPlan& m) {
   const double keys = 2.0 * m.width / m.heads * m.key_heads();
   // The stream before both branches and both norms' outputs; q, k, v; attention's output.
   const double common = 4 * C + C + keys + C;
-  if (!m.llama()) return common + 2 * F;  // before and behind the GELU
-  const double rows = m.experts.on() ? m.experts.per_token : 1;
-  return common + 3 * F * rows;  // gate, up and their product
+  if (!m.llama()) return common + 2 * F;       // before and behind the GELU
+  if (!m.experts.on()) return common + 3 * F;  // gate, up and their product
+  const double routed = m.experts.layers(m.layers) / double(m.layers);
+  return common + 3 * (routed * F * (m.experts.per_token + m.experts.shared) + (1 - routed) * m.dense_hidden());
 }
 
 LedgerLine activations(const Scenario& scenario, const Part& part) {

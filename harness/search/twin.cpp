@@ -34,6 +34,7 @@ void shrink_model(Json& model) {
   most("context", 4);
   most("vocab", 16);
   most("ffn", 8);
+  most("dense_ffn", 8);
 }
 
 // Sizes in parameters: as many buckets and as many modules ahead as before.

@@ -32,11 +32,6 @@ void draw_packing(Json& s) {
   if (dropout.is_null()) s["model"].erase("dropout");
 }
 
-void remove_experts(Json& model) {
-  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss"})
-    model.erase(key);
-}
-
 // It counts samples by tags, which compression would round.
 void remove_conservation(Json& s) {
   Json checks = Json::array();
@@ -46,6 +41,21 @@ void remove_conservation(Json& s) {
 }
 
 }  // namespace
+
+void draw_deepseek(Json& model) {
+  if (one_in(2)) model["gate"] = "sigmoid";
+  if (one_in(3)) model["gate_scale"] = any_of<double>({0.5, 2.5});
+  if (one_in(2)) model["shared_experts"] = between(1, 2);
+  const int layers = model["layers"];
+  if (layers > 1 && one_in(2)) model["dense_layers"] = between(1, layers - 1);
+  if (model.contains("dense_layers") && one_in(2)) model["dense_ffn"] = between(1, 30);
+}
+
+void remove_experts(Json& model) {
+  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss",
+                          "gate", "gate_scale", "shared_experts", "dense_layers", "dense_ffn"})
+    model.erase(key);
+}
 
 void draw_compression(Json& s) {
   const int groups = between(1, 6), samples = any_of<int>({1, 2, 4});

@@ -22,6 +22,9 @@ T any_of(std::vector<T> values) {
   return values[std::size_t(between(0, int(values.size()) - 1))];
 }
 
+// To a model that has experts: what a DeepSeek has beside a Mixtral. And all keys of experts, away.
+void draw_deepseek(Json& model);
+void remove_experts(Json& model);
 // Gradients rounded on their way, in groups of powers of two of samples.
 void draw_compression(Json& s);
 void draw_momentum(Json& s);  // of 1-bit Adam

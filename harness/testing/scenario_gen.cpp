@@ -21,6 +21,7 @@ void draw_experts(Json& model) {
   if (one_in(2)) model["aux_loss"] = 0.01;
   if (one_in(3)) model["z_loss"] = 0.001;
   if (one_in(3)) model["normalize_gates"] = per_token > 1 && one_in(2);
+  draw_deepseek(model);
 }
 
 Json draw_model(bool text, bool fp32) {
@@ -181,8 +182,7 @@ void draw_parallel(Json& s) {
   }
   s["deepspeed"].erase("data_types");
   if (s["deepspeed"].contains("bf16")) s["deepspeed"]["bf16"].erase("bf16_master_weights_and_grads");
-  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss"})
-    s["model"].erase(key);
+  remove_experts(s["model"]);
 }
 
 // Experts over some of the ranks that share the batch, a power of two of them each.
@@ -200,6 +200,7 @@ void draw_divided_experts(Json& s) {
                 {"experts_per_token", between(2, std::min(3, experts))},
                 {"aux_loss", one_in(2) ? 0.01 : 0.0},
                 {"capacity_factor", any_of<double>({0, 0.5, 1, 1.25})}};
+  draw_deepseek(s["model"]);
   if (one_in(3)) s["model"]["dropout"] = 0.2;
   if (one_in(4)) s["model"]["frozen"] = any_of<Json>({{"*.experts.*"}, {"*.0.*"}, {"*.gate.weight"}});
   s["data"] = {{"synthetic", true}};

@@ -103,7 +103,14 @@ json model_json(const ModelPlan& m) {
               {"context", m.context},   {"vocab", m.vocab},   {"tied", m.tied},     {"logit_scale", m.logit_scale},
               {"kv_heads", m.kv_heads}, {"ffn", m.ffn},       {"frozen", m.frozen}, {"rope_theta", m.rope_theta},
               {"norm_eps", m.norm_eps}};
-  if (m.experts.on()) all.update({{"experts", m.experts.count}, {"experts_per_token", m.experts.per_token}});
+  const ExpertsPlan& x = m.experts;
+  if (x.on()) all.update({{"experts", x.count}, {"experts_per_token", x.per_token}});
+  if (x.deepseek())
+    all.update({{"gate_scale", x.scale},
+                {"sigmoid_gates", x.sigmoid},
+                {"shared_experts", x.shared},
+                {"dense_layers", x.dense_layers},
+                {"dense_ffn", m.dense_hidden()}});
   return all;
 }
 
@@ -239,6 +246,13 @@ ModelPlan read_model(const Fields& f) {
   if (f.has("experts")) {
     f.read("experts", m.experts.count);
     f.read("experts_per_token", m.experts.per_token);
+  }
+  if (f.has("shared_experts")) {
+    f.read("gate_scale", m.experts.scale);
+    f.read("sigmoid_gates", m.experts.sigmoid);
+    f.read("shared_experts", m.experts.shared);
+    f.read("dense_layers", m.experts.dense_layers);
+    f.read("dense_ffn", m.experts.dense_ffn);
   }
   if (const std::string why = problem(m); !why.empty()) f.fail("cannot be: " + why);
   return m;

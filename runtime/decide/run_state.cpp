@@ -46,6 +46,8 @@ void mix_model(Mixer& mix, const ModelPlan& m) {
   if (m.segmented_gradients) mix("segmented gradients");
   if (const ExpertsPlan& x = m.experts; x.on())
     mix.all(x.count, x.per_token, x.capacity_factor, x.normalized, x.balance, x.z);
+  if (const ExpertsPlan& x = m.experts; x.deepseek())
+    mix.all("deepseek", x.sigmoid, x.scale, x.shared, x.dense_layers, m.dense_hidden());
   for (const std::string& name : frozen_names(m)) mix(name);
 }
 

@@ -2,6 +2,8 @@
 // and the number by which a parameter's random stream is named, so it is part of the contract.
 #include "runtime/layout/gpt2_parameters.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "runtime/layout/parameter_list.h"
 #include "runtime/seams/enum_names.h"
@@ -21,7 +23,9 @@ constexpr EnumNames<LayerPart> kPartNames({{LayerPart::ln_1_weight, "ln_1.weight
                                            {LayerPart::c_fc_bias, "mlp.c_fc.bias"},
                                            {LayerPart::mlp_proj_weight, "mlp.c_proj.weight"},
                                            {LayerPart::mlp_proj_bias, "mlp.c_proj.bias"},
-                                           {LayerPart::router_weight, ""}});
+                                           {LayerPart::router_weight, ""},
+                                           {LayerPart::shared_fc_weight, ""},
+                                           {LayerPart::shared_proj_weight, ""}});
 
 }  // namespace
 
@@ -38,7 +42,8 @@ ModelShape::ModelShape(const ModelPlan& plan)
       U(plan.llama() ? 2 * F : F),
       E(plan.experts.count),
       k(plan.experts.on() ? plan.experts.per_token : 1),
-      L(plan.layers) {
+      L(plan.layers),
+      first_routed(plan.experts.on() ? std::min(plan.experts.dense_layers, plan.layers) : plan.layers) {
   SEEKSIM_CHECK(V > 0 && T > 0 && C > 0 && H > 0 && K > 0 && F > 0 && L >= 0, "a model needs positive sizes");
   SEEKSIM_CHECK(C % H == 0, "width %lld is not a multiple of %lld heads", static_cast<long long>(C),
                 static_cast<long long>(H));
@@ -47,6 +52,8 @@ ModelShape::ModelShape(const ModelPlan& plan)
   D = C / H;
   G = H / K;
   Q = K * (G + 2) * D;
+  dense = {.F = plan.dense_hidden(), .U = U / F * plan.dense_hidden()};
+  if (E > 0) shared = {.F = F * plan.experts.shared, .U = U * plan.experts.shared};
 }
 
 std::vector<ParameterInfo> gpt2_parameters(const ModelPlan& plan, bool decay_all) {

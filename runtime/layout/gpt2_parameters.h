@@ -23,7 +23,17 @@ enum class LayerPart : std::uint8_t {
   mlp_proj_weight,
   mlp_proj_bias,
   router_weight,  // before the experts, whose parts are c_fc_weight and mlp_proj_weight
+  shared_fc_weight,
+  shared_proj_weight,  // of the expert that every token goes to
   count_
+};
+
+// One mlp: F width inside, U columns that go into its activation (F, or 2F where a gate is among them).
+struct MlpShape {
+  Index F = 0, U = 0;
+  // K-segments of sums over F and U.
+  Index segment() const { return kernels::slab_size(F); }
+  Index up_segment() const { return F > 0 ? U / F * segment() : 0; }
 };
 
 // In the letters that shapes use: V vocabulary, T context, C width, H heads, K key heads of G query heads each, D head
@@ -33,6 +43,10 @@ struct ModelShape {
   explicit ModelShape(const ModelPlan& plan);
   Index V, T, C, H, K, G, D, Q, F, U, E, k;  // without experts E is 0 and k 1
   int L;
+  MlpShape dense;    // of a layer without experts
+  MlpShape shared;   // of the expert that every token goes to; 0: there is none
+  int first_routed;  // the first layer with experts; L: there is none
+  bool routed(int l) const { return l >= first_routed; }
   // K-segments of sums over a dimension that tensor parallelism splits: the rows of one slab.
   Index vocab_segment() const { return kernels::slab_size(V); }
   Index heads_segment() const { return kernels::slab_size(K) * G * D; }

@@ -21,10 +21,10 @@ std::vector<Matrix> interleaved(Index groups, const std::vector<Index>& rows_in_
 }
 
 // Gate and up, slab by slab, beginning at `row`. The last slabs are short or empty.
-void add_gate_and_up(const ModelShape& s, Index row, std::vector<Matrix>& out) {
+void add_gate_and_up(const MlpShape& mlp, Index row, std::vector<Matrix>& out) {
   Matrix gate, up;
-  for (Index first = 0; first < s.F; first += s.mlp_segment()) {
-    const Index n = std::min(s.mlp_segment(), s.F - first);
+  for (Index first = 0; first < mlp.F; first += mlp.segment()) {
+    const Index n = std::min(mlp.segment(), mlp.F - first);
     gate.rows.push_back({row, n});
     up.rows.push_back({row + n, n});
     row += 2 * n;
@@ -39,10 +39,10 @@ std::vector<Matrix> matrices_in(const ModelShape& s, const ParameterInfo& p) {
     case HfLayout::grouped_qkv:
       return interleaved(s.K, {s.G * s.D, s.D, s.D});
     case HfLayout::gate_up:
-      add_gate_and_up(s, 0, out);
+      add_gate_and_up({.F = p.whole_size / p.cols() / 2, .U = p.whole_size / p.cols()}, 0, out);
       return out;
     case HfLayout::experts_gate_up:
-      for (Index row = 0; row < p.rows(); row += s.U) add_gate_and_up(s, row, out);
+      for (Index row = 0; row < p.rows(); row += s.U) add_gate_and_up({s.F, s.U}, row, out);
       return out;
     case HfLayout::experts_down:
       for (Index row = 0; row < p.rows(); row += s.F) out.push_back({{{row, s.F}}});

@@ -38,6 +38,11 @@ std::string problem(const ModelPlan& model) {
   const int most = std::min(experts.count, ExpertsPlan::kMostPerToken);
   if (experts.on() && (experts.per_token < 1 || experts.per_token > most))
     return std::to_string(experts.per_token) + " experts a token, not from 1 to " + std::to_string(most);
+  const int dense = experts.dense_layers, shared = experts.shared;
+  if (experts.on() && (dense < 0 || dense >= std::max(model.layers, 1)))
+    return std::to_string(dense) + " layers without experts, of " + std::to_string(model.layers) + " in all";
+  if (experts.on() && (shared < 0 || shared > ExpertsPlan::kMostShared))
+    return std::to_string(shared) + " shared experts, not from 0 to " + std::to_string(ExpertsPlan::kMostShared);
   return "";
 }
 

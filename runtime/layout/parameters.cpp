@@ -270,6 +270,8 @@ std::vector<std::string> parameter_names(const ModelPlan& plan) {
   small.layers = std::clamp(plan.layers, 0, LayerNames::kLayersMax);  // the plan is not checked yet
   small.width = small.heads = small.context = small.vocab = small.kv_heads = small.ffn = 1;
   small.experts.count = plan.experts.on() ? 1 : 0;
+  small.experts.shared = std::clamp(plan.experts.shared, 0, 1);
+  small.experts.dense_ffn = 1;
   small.frozen.clear();
   std::vector<std::string> names;
   for (const ParameterInfo& p : whole_model(small, false)) names.emplace_back(p.name);

@@ -3,16 +3,17 @@
 //
 // The families differ in few places. GPT-2: layer norms, biases, learned positions, gelu. Llama: RMS norms, rotary
 // positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for. A Llama
-// may have several experts in place of each mlp, of which a token goes to k (gpt2_experts.cpp); there the mlp's rows
-// are slots, k of them a token. Where the experts are divided among ranks, they are the rows that arrive at this rank's
-// (gpt2_expert_group.cpp). Where ranks share a sample's tokens, each has rows of its own, but while it attends
-// (gpt2_context.cpp).
+// may have several experts in place of an mlp, of which a token goes to k (gpt2_experts.cpp); there the mlp's rows are
+// slots, k of them a token. Beside them may be a shared expert, an mlp of its own. Where the experts are divided among
+// ranks, they are the rows that arrive at this rank's (gpt2_expert_group.cpp). Where ranks share a sample's tokens,
+// each has rows of its own, but while it attends (gpt2_context.cpp).
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
 // (segments.h) share theirs with all micro-batches in flight, and only the residual stream into a recomputed segment is
 // kept (activation_store.h).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,6 +83,7 @@ class Gpt2 final : public Model {
   struct LayerSlots {
     bool shared = false;  // in the workspace; else they are this micro-batch's own
     int activations = 0;
+    int inner = 0;  // among layers that have experts, or among those that have none: of what only they have
     bool residual_shared = false;
     int residual = 0;     // in x_ or the workspace, or
     int checkpoint = -1;  // in checkpoints_
@@ -146,6 +148,7 @@ class Gpt2 final : public Model {
   const LayerSlots& slots_of(int l) const { return slots_[std::size_t(l - piece_.first)]; }
   const LayerStore& store(int l) const { return slots_of(l).shared ? work_->layers : kept_; }
   int slot(int l) const { return slots_of(l).activations; }
+  int inner_slot(int l) const { return slots_of(l).inner; }
 
   // Gradients of activations. Where backward is in two parts, of each layer its own; else in the workspace, one after
   // the other, and dx of all layers in one place.
@@ -165,6 +168,9 @@ class Gpt2 final : public Model {
   }
   MatView<S> dfc(Index n, int l) const {
     return inside(deferred_ ? deferred_->dfc : work_->dfc, n, way_.U, deferred_slot(l));
+  }
+  MatView<S> dmlp(Index n, int l) const {  // the same of a layer without experts
+    return act(deferred_ ? deferred_->dfc : work_->dfc, n, way_.dense.U, deferred_slot(l));
   }
   MatView<S> dlnf(Index n) const { return stream(deferred_ ? deferred_->dlnf : work_->branch, n); }
   // Where the gradient of a branch is when values of it were dropped: in a buffer whose time is yet to come; or over:
@@ -187,9 +193,26 @@ class Gpt2 final : public Model {
     return p.weights.of(info).template as<const S>();
   }
 
+  // One mlp that every token passes: of a layer without experts, or beside experts.
+  struct Mlp {
+    const ParameterInfo &up, &down;
+    MatView<S> fc, active;  // (R, U), (R, F)
+    MlpShape whole;         // of all ways
+  };
+  Mlp mlp(Index samples, int l) const;
+  Mlp shared_mlp(Index samples, int l) const;
+  MatView<S> d_active(Index samples, const Mlp& m) const { return act(work_->dgelu, samples, m.active.cols); }
+  // Layers with experts of this piece.
+  int first_routed() const { return std::max(piece_.first, s_.first_routed); }
+  int routed_layers() const { return std::max(0, piece_.end - first_routed()); }
+
   void lay_out_slots(Device& device, const TrainPlan& plan);
   void make_ids(Device& device);
-  LayerStore make_layers(Device& device, Index slots) const;
+  struct StoreSlots {
+    int layers = 0;
+    int routed = 0, dense = 0;  // of what only layers with experts have, or those without
+  };
+  LayerStore make_layers(Device& device, const StoreSlots& slots) const;
   void make_workspace(Device& device, bool defers) const;
   Gpt2Deferred make_deferred(Device& device) const;
   BufferPtr stored(Device& device, const char* name, Index n) const;  // n elements of S
@@ -215,8 +238,8 @@ class Gpt2 final : public Model {
   void column_product(const Pass& p, const char* site, const ParameterInfo& w, const ParameterInfo* bias,
                       MatView<const S> x, MatView<S> y);
   void rotate(const Pass& p, bool backward, MatView<S> qkv);
-  void activate(const Pass& p, MatView<const S> fc, MatView<S> y);
-  void activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc);
+  void activate(const Pass& p, MatView<const S> fc, MatView<S> y, Index slab);
+  void activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc, Index slab);
 
   MatView<S> raw_logits(Index samples) const {
     return act(parameters_.logit_scale() != nullptr ? head_.raw_logits : head_.logits, samples, way_.V);
@@ -282,6 +305,11 @@ class Gpt2 final : public Model {
   void route_backward(const Pass& p, int l);
   void all_experts_backward(const Pass& p, int l, MatView<const S> dbranch);
   void experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
+  // Beside the experts.
+  void shared_up(const Pass& p, int l);
+  void shared_down(const Pass& p, int l, MatView<S> branch);
+  void shared_backward(const Pass& p, int l, MatView<const S> dbranch);
+  void add_shared(const Pass& p, const char* site, MatView<S> sum);
   // Where the experts are divided among ranks: all between the router and the sum of a token's experts.
   struct ArrivalViews {
     VecView<std::int32_t> sources, experts;
@@ -366,16 +394,16 @@ class Gpt2 final : public Model {
   PlantedBug bug_;
   struct Experts {
     ExpertsPlan plan;
-    BufferPtr losses;      // (layers, R)  of the routers, in fp32
+    BufferPtr losses;      // (layers with experts, R)  of the routers, in fp32
     float loss_scale = 0;  // of the micro-batch whose loss was computed last
   } experts_;
   std::vector<Segment> segments_;
   std::vector<LayerSlots> slots_;  // of each layer, and of what comes out of the last
   struct SlotCounts {
-    int residual = 0;         // in x_
-    int layers = 0;           // in kept_
-    int shared_residual = 0;  // in the workspace
-    int shared_layers = 0;    // there too
+    int residual = 0;          // in x_
+    StoreSlots layers;         // in kept_
+    int shared_residual = 0;   // in the workspace
+    StoreSlots shared_layers;  // there too
   } count_;
   std::shared_ptr<Gpt2Workspace> work_;
   std::optional<CheckpointStore> checkpoints_;  // where a segment is recomputed

@@ -162,11 +162,11 @@ void Gpt2<S>::norm_backward(const Pass& p, const char* site, const ParameterInfo
 }
 
 template <class S>
-void Gpt2<S>::activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc) {
+void Gpt2<S>::activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc, Index slab) {
   if (llama_) {
     p.launch(
         "swiglu", SEEKSIM_SITE, memory_cost(dy.rows * (dy.cols + 2 * fc.cols), 8),
-        [slab = s_.mlp_segment()](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) {
+        [slab](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) {
           kernels::swiglu_backward<S>(lane, slab, d, x, dx);
         },
         dy, fc, dfc);
@@ -242,7 +242,7 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   const MatView<const S> dbranch =                         // (R, C)
       all_rows(p, "mlp branch", SEEKSIM_SITE,
                dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::mlp_branch, l, dout, dropped_mlp(n, l)));
-  if (s_.E > 0)
+  if (s_.routed(l))
     experts_backward(p, l, dbranch, dln);
   else
     inside_mlp_backward(p, l, dbranch, dln);
@@ -264,29 +264,27 @@ void Gpt2<S>::row_product_backward(const Pass& p, const char* site, const Parame
 template <class S>
 void Gpt2<S>::inside_mlp_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
   const Index n = p.batch.samples;
-  const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F), (R, U)
+  const Mlp m = mlp(n, l);
+  const MatView<S> dgelu = d_active(n, m), dup = dmlp(n, l);  // (R, F), (R, U)
   if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
-  const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
-  row_product_backward(p, SEEKSIM_SITE, proj, dbranch, dgelu);
-  activate_backward(p, dgelu, act(store(l).fc, n, way_.U, slot(l)), dup);
+  row_product_backward(p, SEEKSIM_SITE, m.down, dbranch, dgelu);
+  activate_backward(p, dgelu, m.fc, dup, m.whole.segment());
 
   if (p.sink != nullptr) mlp_up_grads(p, l);
-  const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
-  row_product(p, SEEKSIM_SITE, up, dup, nullptr, s_.up_segment(), dln);
+  row_product(p, SEEKSIM_SITE, m.up, dup, nullptr, m.whole.up_segment(), dln);
 }
 
 template <class S>
 void Gpt2<S>::mlp_proj_grads(const Pass& p, int l, MatView<const S> dbranch) {
-  const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
-  linear_grad(p, proj, bias(l, LayerPart::mlp_proj_bias), false, act(store(l).gelu, p.batch.samples, way_.F, slot(l)),
-              dbranch, proj.offset);
+  const Mlp m = mlp(p.batch.samples, l);
+  linear_grad(p, m.down, bias(l, LayerPart::mlp_proj_bias), false, m.active, dbranch, m.down.offset);
 }
 
 template <class S>
 void Gpt2<S>::mlp_up_grads(const Pass& p, int l) {
   const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
   const Index n = p.batch.samples;
-  linear_grad(p, up, bias(l, LayerPart::c_fc_bias), true, stream(store(l).ln2, n, slot(l)), dfc(n, l), up.offset);
+  linear_grad(p, up, bias(l, LayerPart::c_fc_bias), true, stream(store(l).ln2, n, slot(l)), dmlp(n, l), up.offset);
 }
 
 template <class S>
@@ -354,7 +352,9 @@ void Gpt2<S>::attention_norm_grad(const Pass& p, int l) {
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                     \
-  template void Gpt2<S>::activate_backward(const Pass&, MatView<const S>, MatView<const S>, MatView<S>);           \
+  template void Gpt2<S>::activate_backward(const Pass&, MatView<const S>, MatView<const S>, MatView<S>, Index);    \
+  template void Gpt2<S>::row_product_backward(const Pass&, const char*, const ParameterInfo&, MatView<const S>,    \
+                                              MatView<S>);                                                         \
   template void Gpt2<S>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,        \
                                   GradientSink&);                                                                  \
   template void Gpt2<S>::backward_input(Launcher&, Weights&, const Batch&);                                        \

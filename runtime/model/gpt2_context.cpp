@@ -22,6 +22,11 @@ Gpt2Way::Gpt2Way(const ModelShape& shape, bool segments, const ModelPart& part, 
   H = keys.size * shape.G, first_head = keys.first * shape.G;
   A = H * shape.D, Q = keys.size * (shape.G + 2) * shape.D;
   F = of(shape.F).size, U = shape.U / shape.F * F;
+  const auto mlp = [&](const MlpShape& all) {
+    const Index own = of(all.F).size;
+    return MlpShape{.F = own, .U = shape.U / shape.F * own};
+  };
+  dense = mlp(shape.dense), shared = mlp(shape.shared);
   const Stretch stream = tensor != nullptr ? tensor->tokens() : Stretch{0, shape.T};
   tokens = stream.size, first_token = stream.first;
   rows = block = shape.T, segment = segments ? kernels::slab_size(shape.T) : shape.T;

@@ -22,7 +22,7 @@ VecView<std::int32_t> integers(const BufferPtr& buffer, Index first, Index n) { 
 template <class S>
 typename Gpt2<S>::ArrivalViews Gpt2<S>::arrivals(int l) const {
   const ArrivalStore& kept = store(l).arrivals;
-  const Index first = slot(l) * group_->rows_max();
+  const Index first = inner_slot(l) * group_->rows_max();
   return {.sources = integers(kept.sources, first, group_->packed()),
           .experts = integers(kept.experts, first, group_->arrived()),
           .rows = mat<S>(*kept.rows, first * s_.C, group_->arrived(), s_.C)};
@@ -73,7 +73,7 @@ void Gpt2<S>::group_up(const Pass& p, int l) {
       },
       to.experts);
   expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), reads(to.experts), to.rows, RowOf::slot,
-                 Trans::yes, 0, inside(store(l).fc, n, s_.U, slot(l)));  // (M, U)
+                 Trans::yes, 0, inside(store(l).fc, n, s_.U, inner_slot(l)));  // (M, U)
 }
 
 // Through their second product, and back into the rows of the slots.
@@ -85,7 +85,7 @@ void Gpt2<S>::group_down(const Pass& p, int l) {
   {
     const ForTheGroup here(p.launch, group_);
     expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.experts),
-                   inside(store(l).gelu, n, s_.F, slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), made);
+                   inside(store(l).gelu, n, s_.F, inner_slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), made);
   }
   const ExpertGroup::Rows rows[] = {{flat(packed()), flat(made)}};
   group_->give_back(p.launch, "rows from experts", SEEKSIM_SITE, rows);
@@ -149,7 +149,8 @@ void Gpt2<S>::group_backward(const Pass& p, int l, MatView<const S> dbranch) {
   const Index n = p.batch.samples;
   const ArrivalViews to = arrivals(l);
   const VecView<const std::int32_t> experts = reads(to.experts);
-  const MatView<S> active = inside(store(l).gelu, n, s_.F, slot(l)), dactive = inside(work_->dgelu, n, s_.F);  // (M, F)
+  const MatView<S> active = inside(store(l).gelu, n, s_.F, inner_slot(l)),
+                   dactive = inside(work_->dgelu, n, s_.F);                       // (M, F)
   const MatView<S> rows = inside(work_->experts.rows, n, s_.C), dup = dfc(n, l);  // (M, C), (M, U)
   const VecView<float> dgates = vec<float>(*work_->group.dgates, 0, group_->arrived());
   send_gradients(p, l, dbranch);
@@ -164,7 +165,7 @@ void Gpt2<S>::group_backward(const Pass& p, int l, MatView<const S> dbranch) {
            Mat<S> dy) { kernels::expert_combine_backward<S>(lane, chosen, gates, dy, x, dx, of_gates, dy); },
         experts, vec<const float>(*work_->group.gates, 0, group_->arrived()), reads(active), dactive, dgates, rows);
     arrived_grad(p, down, experts, active, rows);
-    activate_backward(p, dactive, inside(store(l).fc, n, s_.U, slot(l)), dup);
+    activate_backward(p, dactive, inside(store(l).fc, n, s_.U, inner_slot(l)), dup, s_.mlp_segment());
     arrived_grad(p, up, experts, dup, to.rows);
     expert_product(p, SEEKSIM_SITE, up, experts, dup, RowOf::slot, Trans::no, s_.up_segment(), rows);
   }

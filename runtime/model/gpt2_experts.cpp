@@ -16,19 +16,24 @@ template <class S>
 kernels::Router Gpt2<S>::router_of(Index samples) const {
   const bool of_all = bug_.is(Bug::experts_count_micro_batch) && samples > 0;
   const Index tokens = of_all ? samples * s_.T : s_.T;
+  const bool undivided = experts_.plan.sigmoid && bug_.is(Bug::sigmoid_gates_undivided);
+  const auto once = static_cast<float>(experts_.plan.scale),
+             scale = bug_.is(Bug::gates_scaled_twice) ? once * once : once;
   return {.tokens = tokens,
           .experts = int(s_.E),
           .choices = int(s_.k),
           .capacity = experts_.plan.capacity(tokens),
-          .normalized = experts_.plan.normalized,
+          .normalized = experts_.plan.normalized && !undivided,
           .balance = static_cast<float>(experts_.plan.balance * double(s_.E)),
-          .z = static_cast<float>(experts_.plan.z)};
+          .z = static_cast<float>(experts_.plan.z),
+          .sigmoid = experts_.plan.sigmoid,
+          .scale = scale};
 }
 
 template <class S>
 typename Gpt2<S>::RouteViews Gpt2<S>::routes(Index samples, int l) const {
   const RouteStore& kept = store(l).routes;
-  const Index first = slot(l) * samples_max_, row = first * s_.T, rows = samples * s_.T;
+  const Index first = inner_slot(l) * samples_max_, row = first * s_.T, rows = samples * s_.T;
   return {.probs = mat<float>(*kept.probs, row * s_.E, rows, s_.E),
           .slots = {kept.chosen.get(), row * s_.k, rows * s_.k},
           .gates = vec<float>(*kept.gates, row * s_.k, rows * s_.k),
@@ -52,7 +57,7 @@ void Gpt2<S>::route(const Pass& p, int l) {
         kernels::route(lane, router, in, {probs, slots, gates, shares, spreads, losses});
       },
       reads(logits), to.probs, to.slots, to.gates, to.shares, to.spreads,
-      vec<float>(*experts_.losses, (l - piece_.first) * rows, rows));
+      vec<float>(*experts_.losses, (l - first_routed()) * rows, rows));
 }
 
 template <class S>
@@ -73,7 +78,7 @@ void Gpt2<S>::experts_up(const Pass& p, int l) {
   const Index n = p.batch.samples;
   expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), reads(routes(n, l).slots),
                  stream(store(l).ln2, n, slot(l)), RowOf::token, Trans::yes, 0,
-                 inside(store(l).fc, n, s_.U, slot(l)));  // (R k, U)
+                 inside(store(l).fc, n, s_.U, inner_slot(l)));  // (R k, U)
 }
 
 template <class S>
@@ -85,7 +90,7 @@ void Gpt2<S>::experts_down(const Pass& p, int l, MatView<S> branch) {
     group_down(p, l);
   else
     expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.slots),
-                   inside(store(l).gelu, n, s_.F, slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), rows);
+                   inside(store(l).gelu, n, s_.F, inner_slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), rows);
   p.launch(
       "experts", SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + branch.rows * branch.cols),
       [](Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, Mat<const S> y, Mat<S> out) {
@@ -97,7 +102,7 @@ void Gpt2<S>::experts_down(const Pass& p, int l, MatView<S> branch) {
 template <class S>
 void Gpt2<S>::add_router_losses(Launcher& launch, Index samples) {
   const Index rows = samples * s_.T;
-  const MatView<const float> more{experts_.losses.get(), 0, piece_.layers(), rows, rows};  // (layers, R)
+  const MatView<const float> more{experts_.losses.get(), 0, routed_layers(), rows, rows};  // (layers, R)
   launch(
       "router losses", SEEKSIM_SITE, memory_cost((more.rows + 2) * rows),
       [](Lane lane, Mat<const float> of_layers, Vec<float> losses) {
@@ -158,7 +163,7 @@ void Gpt2<S>::all_experts_backward(const Pass& p, int l, MatView<const S> dbranc
   const RouteViews to = routes(n, l);
   const VecView<const std::int32_t> slots = reads(to.slots);
   const LayerStore& kept = store(l);
-  const MatView<S> active = inside(kept.gelu, n, s_.F, slot(l)), dactive = inside(work_->dgelu, n, s_.F);  // (R k, F)
+  const MatView<S> active = inside(kept.gelu, n, s_.F, inner_slot(l)), dactive = inside(work_->dgelu, n, s_.F);
   const MatView<S> rows = inside(work_->experts.rows, n, s_.C), dup = dfc(n, l);  // (R k, C), (R k, U)
 
   const ParameterInfo &down = w(LayerPart::mlp_proj_weight), &up = w(LayerPart::c_fc_weight);
@@ -170,8 +175,63 @@ void Gpt2<S>::all_experts_backward(const Pass& p, int l, MatView<const S> dbranc
          Mat<S> dy) { kernels::expert_combine_backward<S>(lane, chosen, gates, dout, x, dx, dgates, dy); },
       slots, reads(to.gates), dbranch, reads(active), dactive, vec<float>(*work_->experts.dgates, 0, rows.rows), rows);
   expert_grad(p, down, slots, active, rows, RowOf::slot);
-  activate_backward(p, dactive, inside(kept.fc, n, s_.U, slot(l)), dup);
+  activate_backward(p, dactive, inside(kept.fc, n, s_.U, inner_slot(l)), dup, s_.mlp_segment());
   expert_grad(p, up, slots, dup, stream(kept.ln2, n, slot(l)), RowOf::token);
+}
+
+template <class S>
+typename Gpt2<S>::Mlp Gpt2<S>::shared_mlp(Index n, int l) const {
+  const MlpStore& at = store(l).shared;
+  const auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
+  return {w(LayerPart::shared_fc_weight), w(LayerPart::shared_proj_weight), act(at.fc, n, way_.shared.U, inner_slot(l)),
+          act(at.gelu, n, way_.shared.F, inner_slot(l)), s_.shared};
+}
+
+template <class S>
+void Gpt2<S>::shared_up(const Pass& p, int l) {
+  if (!experts_.plan.shared_in_layer(l)) return;
+  const Index n = p.batch.samples;
+  const Mlp m = shared_mlp(n, l);
+  column_product(p, SEEKSIM_SITE, m.up, nullptr, stream(store(l).ln2, n, slot(l)), m.fc);
+  activate(p, m.fc, m.active, m.whole.segment());
+}
+
+// To the sum of the experts.
+template <class S>
+void Gpt2<S>::shared_down(const Pass& p, int l, MatView<S> branch) {
+  if (!experts_.plan.shared_in_layer(l)) return;
+  const Index n = p.batch.samples;
+  const Mlp m = shared_mlp(n, l);
+  const MatView<S> rows = act(work_->experts.shared, n, s_.C);
+  row_product(p, SEEKSIM_SITE, m.down, m.active, nullptr, m.whole.segment(), rows);
+  const auto scale = static_cast<float>(experts_.plan.scale);
+  if (bug_.is(Bug::shared_expert_scaled))
+    dropped(p.launch, SEEKSIM_SITE, {.threshold = 1, .factor = scale}, s_.T, rows, rows, 0);
+  add_shared(p, SEEKSIM_SITE, branch);
+}
+
+template <class S>
+void Gpt2<S>::add_shared(const Pass& p, const char* site, MatView<S> sum) {
+  p.launch(
+      "shared expert", site, memory_cost(3 * sum.rows * sum.cols, 1.0 / 3),
+      [](Lane lane, Mat<const S> of_experts, Mat<const S> more, Mat<S> out) {
+        kernels::add<S>(lane, of_experts, more, out);
+      },
+      reads(sum), reads(act(work_->experts.shared, p.batch.samples, s_.C)), sum);
+}
+
+// Before the experts' backward, with whose working memory it is done.
+template <class S>
+void Gpt2<S>::shared_backward(const Pass& p, int l, MatView<const S> dbranch) {
+  if (!experts_.plan.shared_in_layer(l)) return;
+  const Index n = p.batch.samples;
+  const Mlp m = shared_mlp(n, l);
+  const MatView<S> dactive = d_active(n, m), dup = act(work_->dfc, n, way_.shared.U);  // (R, F), (R, U)
+  linear_grad(p, m.down, nullptr, false, m.active, dbranch, m.down.offset);
+  row_product_backward(p, SEEKSIM_SITE, m.down, dbranch, dactive);
+  activate_backward(p, dactive, m.fc, dup, m.whole.segment());
+  linear_grad(p, m.up, nullptr, true, stream(store(l).ln2, n, slot(l)), dup, m.up.offset);
+  row_product(p, SEEKSIM_SITE, m.up, dup, nullptr, m.whole.up_segment(), act(work_->experts.shared, n, s_.C));
 }
 
 // dln (R, C) from dbranch (R, C), which may lie in the same place.
@@ -179,6 +239,7 @@ template <class S>
 void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
   const Index n = p.batch.samples;
   const VecView<const std::int32_t> slots = reads(routes(n, l).slots);
+  shared_backward(p, l, dbranch);
   if (group_ != nullptr)
     group_backward(p, l, dbranch);
   else
@@ -199,6 +260,8 @@ void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, M
         kernels::expert_collect<S>(lane, chosen, dx, of_router, out);
       },
       slots, reads(rows), reads(drouter), dln);
+  const bool lost = bug_.is(Bug::shared_gradient_lost, p.launch.last().rank);
+  if (experts_.plan.shared_in_layer(l) && !lost) add_shared(p, SEEKSIM_SITE, dln);
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                       \
@@ -208,6 +271,8 @@ void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, M
   template void Gpt2<S>::route(const Pass&, int);                                                                    \
   template void Gpt2<S>::experts_up(const Pass&, int);                                                               \
   template void Gpt2<S>::experts_down(const Pass&, int, MatView<S>);                                                 \
+  template void Gpt2<S>::shared_up(const Pass&, int);                                                                \
+  template void Gpt2<S>::shared_down(const Pass&, int, MatView<S>);                                                  \
   template void Gpt2<S>::add_router_losses(Launcher&, Index);                                                        \
   template void Gpt2<S>::experts_backward(const Pass&, int, MatView<const S>, MatView<S>);
 SEEKSIM_INSTANTIATE(float)

@@ -204,19 +204,34 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::attention_branch, l, branch, branch);
   add<S>(p.launch, "residual", SEEKSIM_SITE, x, branch, mid);
 
-  const MatView<S> ln2 = stream(kept.ln2, n, a), fc = inside(kept.fc, n, way_.U, a);
+  const MatView<S> ln2 = stream(kept.ln2, n, a);
   norm(p, SEEKSIM_SITE, w(LayerPart::ln_2_weight), bias(l, LayerPart::ln_2_bias), mid, ln2,
        stream_values(kept.mean2, n, a), stream_values(kept.rstd2, n, a));
-  if (s_.E > 0) {
+  if (s_.routed(l)) {
     route(p, l);
     experts_up(p, l);
   } else {
     column_product(p, SEEKSIM_SITE, w(LayerPart::c_fc_weight), bias(l, LayerPart::c_fc_bias),
-                   all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), fc);  // (R, U)
+                   all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), mlp(n, l).fc);  // (R, U)
   }
   if (l == piece_.first && bug_.is(Bug::activation_never_written, p.launch.last().rank)) return;
+  if (!s_.routed(l)) {
+    const Mlp m = mlp(n, l);
+    return activate(p, m.fc, m.active, m.whole.segment());
+  }
+  shared_up(p, l);
   const ForTheGroup here(p.launch, group_);
-  activate(p, fc, inside(kept.gelu, n, way_.F, a));
+  activate(p, inside(kept.fc, n, way_.U, inner_slot(l)), inside(kept.gelu, n, way_.F, inner_slot(l)), s_.mlp_segment());
+}
+
+// Where a layer's mlp is: in a model with experts, of layers without them.
+template <class S>
+typename Gpt2<S>::Mlp Gpt2<S>::mlp(Index n, int l) const {
+  const LayerStore& kept = store(l);
+  const auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
+  const BufferPtr &fc = s_.E > 0 ? kept.dense.fc : kept.fc, &gelu = s_.E > 0 ? kept.dense.gelu : kept.gelu;
+  return {w(LayerPart::c_fc_weight), w(LayerPart::mlp_proj_weight), act(fc, n, way_.dense.U, inner_slot(l)),
+          act(gelu, n, way_.dense.F, inner_slot(l)), s_.dense};
 }
 
 template <class S>
@@ -252,14 +267,11 @@ void Gpt2<S>::column_product(const Pass& p, const char* site, const ParameterInf
 }
 
 template <class S>
-void Gpt2<S>::activate(const Pass& p, MatView<const S> fc, MatView<S> y) {
+void Gpt2<S>::activate(const Pass& p, MatView<const S> fc, MatView<S> y, Index slab) {
   if (llama_) {
     p.launch(
         "swiglu", SEEKSIM_SITE, memory_cost(fc.rows * (fc.cols + y.cols), 10),
-        [slab = s_.mlp_segment()](Lane lane, Mat<const S> in, Mat<S> out) {
-          kernels::swiglu_forward<S>(lane, slab, in, out);
-        },
-        fc, y);
+        [slab](Lane lane, Mat<const S> in, Mat<S> out) { kernels::swiglu_forward<S>(lane, slab, in, out); }, fc, y);
     return;
   }
   p.launch(
@@ -275,14 +287,15 @@ void Gpt2<S>::activate(const Pass& p, MatView<const S> fc, MatView<S> y) {
 
 template <class S>
 void Gpt2<S>::layer_output(const Pass& p, int l) {
-  auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const MatView<S> mid = stream(store(l).mid, n, slot(l)), branch = stream(work_->branch, n);  // (Rs, C)
-  if (s_.E > 0)
+  if (s_.routed(l)) {
     experts_down(p, l, branch);
-  else
-    row_product(p, SEEKSIM_SITE, w(LayerPart::mlp_proj_weight), inside(store(l).gelu, n, way_.F, slot(l)),
-                bias(l, LayerPart::mlp_proj_bias), s_.mlp_segment(), branch);
+    shared_down(p, l, branch);
+  } else {
+    const Mlp m = mlp(n, l);
+    row_product(p, SEEKSIM_SITE, m.down, m.active, bias(l, LayerPart::mlp_proj_bias), m.whole.segment(), branch);
+  }
   dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::mlp_branch, l, branch, branch);
   residual_begins(p, l + 1);
   add<S>(p.launch, "residual", SEEKSIM_SITE, mid, branch, residual(n, l + 1));
@@ -356,6 +369,10 @@ void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                   \
   template void Gpt2<S>::forward(Launcher&, Weights&, const Batch&);                                             \
+  template typename Gpt2<S>::Mlp Gpt2<S>::mlp(Index, int) const;                                                 \
+  template void Gpt2<S>::activate(const Pass&, MatView<const S>, MatView<S>, Index);                             \
+  template void Gpt2<S>::column_product(const Pass&, const char*, const ParameterInfo&, const ParameterInfo*,    \
+                                        MatView<const S>, MatView<S>);                                           \
   template void Gpt2<S>::loss(Launcher&, Index, float);                                                          \
   template void Gpt2<S>::leave_out_losses(Launcher&, Index);                                                     \
   template void Gpt2<S>::recompute(const Pass&, const Segment&);                                                 \

@@ -44,8 +44,8 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
   lay_out_slots(device, plan);
   make_ids(device);
   x_ = stored(device, "residual stream", count_.residual * Rs * C);
-  if (count_.layers > 0) kept_ = make_layers(device, count_.layers);
-  if (s_.E > 0) experts_.losses = floats(device, "router losses", piece_.layers() * R);
+  if (count_.layers.layers > 0) kept_ = make_layers(device, count_.layers);
+  if (s_.E > 0) experts_.losses = floats(device, "router losses", routed_layers() * R);
   if (piece_.heads) {
     head_.norm = stored(device, "ln_f", Rs * C), head_.rstd = floats(device, "ln_f rstd", Rs);
     if (!llama_) head_.mean = floats(device, "ln_f mean", Rs);
@@ -87,7 +87,8 @@ void Gpt2<S>::make_ids(Device& device) {
 }
 
 template <class S>
-LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
+LayerStore Gpt2<S>::make_layers(Device& device, const StoreSlots& of) const {
+  const Index slots = of.layers;
   const Index R = slots * samples_max_ * way_.rows, Rt = slots * samples_max_ * s_.T,
               Rs = slots * samples_max_ * way_.tokens, C = s_.C, F = way_.F;
   LayerStore store;
@@ -102,10 +103,18 @@ LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
   else
     store.probs = stored(device, "attention probabilities", Rt * way_.H * s_.T);
   if (fused_ && way_.by_heads()) store.heads = stored(device, "attention by heads", Rt * way_.attended);
-  const Index inside = slots * inside_rows_max();
+  const Index inside = (s_.E > 0 ? of.routed : slots) * inside_rows_max();
   store.fc = stored(device, "mlp.c_fc", inside * way_.U), store.gelu = stored(device, "gelu", inside * F);
-  if (s_.E > 0) store.routes = make_routes(device, slots);
-  if (group_ != nullptr) store.arrivals = make_arrivals(device, slots);
+  if (s_.E == 0) return store;
+  store.routes = make_routes(device, of.routed);
+  if (group_ != nullptr) store.arrivals = make_arrivals(device, of.routed);
+  const auto mlp = [&](const char* fc, const char* active, Index layers, const MlpShape& shape) {
+    const Index rows = layers * samples_max_ * way_.rows;
+    if (rows * shape.F == 0) return MlpStore{};
+    return MlpStore{stored(device, fc, rows * shape.U), stored(device, active, rows * shape.F)};
+  };
+  store.shared = mlp("shared expert's c_fc", "shared expert's gelu", of.routed, way_.shared);
+  store.dense = mlp("dense mlp.c_fc", "dense gelu", of.dense, way_.dense);
   return store;
 }
 
@@ -128,6 +137,7 @@ ExpertWork Gpt2<S>::make_expert_work(Device& device) const {
   work.logits = floats(device, "router logits", R * s_.E), work.dlogits = stored(device, "d router logits", R * s_.E);
   work.rows = stored(device, "rows of experts", inside_rows_max() * s_.C);
   work.dgates = floats(device, "d gates", R * s_.k);
+  if (way_.shared.F > 0) work.shared = stored(device, "rows of the shared expert", R * s_.C);
   return work;
 }
 
@@ -158,11 +168,11 @@ GroupWork Gpt2<S>::make_group_work(Device& device) const {
 
 template <class S>
 void Gpt2<S>::make_workspace(Device& device, bool defers) const {
-  const Index R = samples_max_ * way_.rows, Rs = samples_max_ * way_.tokens, C = s_.C, F = way_.F;
+  const Index R = samples_max_ * way_.rows, Rs = samples_max_ * way_.tokens, C = s_.C;
   Gpt2Workspace& work = *work_;
   if (count_.shared_residual > 0)
     work.residual = stored(device, "residual stream inside a segment", count_.shared_residual * Rs * C);
-  if (count_.shared_layers > 0) work.layers = make_layers(device, count_.shared_layers);
+  if (count_.shared_layers.layers > 0) work.layers = make_layers(device, count_.shared_layers);
   work.branch = stored(device, "branch", std::max(Rs * C, R * way_.A));
   if (!defers) work.dmid = stored(device, "d residual after attention", Rs * C);
   if (splits_tokens()) work.gathered = stored(device, "rows of all ways", R * C);
@@ -178,8 +188,13 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
   if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
   if (s_.L == 0) return;
   if (!defers || way_.by_heads()) work.dqkv = stored(device, "d qkv", R * way_.Q);
-  work.dgelu = stored(device, "d gelu", inside_rows_max() * F);
-  if (!defers) work.dfc = stored(device, "d mlp.c_fc", inside_rows_max() * way_.U);
+  // Of the widest mlp of the model, or of its experts.
+  const auto widest = [&](Index of_slot, Index dense, Index shared) {
+    if (s_.E == 0) return inside_rows_max() * of_slot;
+    return std::max({inside_rows_max() * of_slot, s_.first_routed > 0 ? R * dense : 0, R * shared});
+  };
+  work.dgelu = stored(device, "d gelu", widest(way_.F, way_.dense.F, way_.shared.F));
+  if (!defers) work.dfc = stored(device, "d mlp.c_fc", widest(way_.U, way_.dense.U, way_.shared.U));
   if (s_.E > 0) work.experts = make_expert_work(device);
   if (group_ != nullptr) work.group = make_group_work(device);
   if (llama_) work.angles = floats(device, "rotary angles", s_.T * s_.D);
@@ -211,16 +226,16 @@ void Gpt2<S>::lay_out_slots(Device& device, const TrainPlan& plan) {
   segments_ = segments_of(piece_.first, piece_.end, checkpointing);
   int checkpoint = 0;
   for (const Segment& segment : segments_) {
-    if (segment.recomputed) {
-      count_.shared_layers = std::max(count_.shared_layers, segment.layers());
-      count_.shared_residual = std::max(count_.shared_residual, segment.layers() - 1);
-    }
+    if (segment.recomputed) count_.shared_residual = std::max(count_.shared_residual, segment.layers() - 1);
+    StoreSlots inside_segment;
     for (int l = segment.first; l < segment.end; ++l) {
       const int inside = l - segment.first;
       const bool arrives = l == piece_.first && !piece_.embeds;
       LayerSlots slots;
       slots.shared = segment.recomputed && !plan.bug.is(Bug::kept_activations);
-      slots.activations = slots.shared ? inside : count_.layers++;
+      StoreSlots& of = slots.shared ? inside_segment : count_.layers;
+      slots.activations = of.layers++;
+      slots.inner = s_.routed(l) ? of.routed++ : of.dense++;
       if (!segment.recomputed || arrives) {
         slots.residual = count_.residual++;
       } else if (inside == 0) {
@@ -231,6 +246,9 @@ void Gpt2<S>::lay_out_slots(Device& device, const TrainPlan& plan) {
       }
       slots_.push_back(slots);
     }
+    StoreSlots& shared = count_.shared_layers;
+    shared = {std::max(shared.layers, inside_segment.layers), std::max(shared.routed, inside_segment.routed),
+              std::max(shared.dense, inside_segment.dense)};
   }
   LayerSlots last;
   last.residual = count_.residual++;

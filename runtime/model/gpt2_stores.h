@@ -19,6 +19,7 @@ struct Gpt2Way {
   // segments: a sample's gradient of a weight is summed by segments.
   Gpt2Way(const ModelShape& shape, bool segments, const ModelPart& part, const TensorAxis* tensor, ContextGroup* group);
   Index V, H, Q, F, U;         // as in ModelShape; H of attention
+  MlpShape dense, shared;      // likewise
   Index A;                     // width of what comes out of the heads, in rows of tokens
   Index first_head;            // of the model
   Index first_vocabulary;      // of the model
@@ -48,10 +49,16 @@ struct ArrivalStore {
   BufferPtr rows;     // (slots, N, C)
 };
 
+// Of one mlp that every token passes, in a model with experts: rows R each.
+struct MlpStore {
+  BufferPtr fc, gelu;  // (slots, R, U), (slots, R, F)
+};
+
 // Activations of layers, R = samples_max * T rows each (of a context group: its own tokens'), Rs in the residual
 // stream; A, H, Q, F, U as a way has them; k is 1 without experts. In a context group qkv, probs and stats are of all
 // tokens, Rt = samples_max * T, and of its own heads; with ring attention, of its own tokens and all heads. Where
-// experts are divided among ranks, N stands for R k.
+// experts are divided among ranks, N stands for R k. Layers with experts and layers without have slots of their own of
+// what only they have.
 struct LayerStore {
   BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
   BufferPtr ln1, ln2;                    // (slots, Rs, C)
@@ -65,6 +72,8 @@ struct LayerStore {
   BufferPtr gelu;                        // (slots, R k, F)  out of it
   RouteStore routes;
   ArrivalStore arrivals;
+  MlpStore shared;  // beside experts
+  MlpStore dense;   // in layers without experts, where others have some
 };
 
 // Working memory of a layer with experts.
@@ -73,6 +82,7 @@ struct ExpertWork {
   BufferPtr rows;     // (R k, C)  out of the experts; backward: the gradient of that, then of what goes into them
   BufferPtr dgates;   // (R k)
   BufferPtr dlogits;  // (R, E)
+  BufferPtr shared;   // (R, C)  out of the shared expert; backward: the gradient of what goes into it
 };
 
 // More of it where the experts are divided among ranks; ExpertWork's rows are (N, C) there.
@@ -98,7 +108,7 @@ struct Gpt2Workspace {
     BufferPtr losses;  // (Rt)  of all tokens
   } context;
   BufferPtr dqkv;        // (R, Q)
-  BufferPtr dgelu, dfc;  // (R k, F), (R k, U)
+  BufferPtr dgelu, dfc;  // (R k, F), (R k, U)  of any mlp: the widest
   ExpertWork experts;
   GroupWork group;
   BufferPtr scratch;         // (2T, T)  fused attention: none

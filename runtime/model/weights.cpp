@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <stdexcept>
+#include <string_view>
 
 #include "kernels/check.h"
 #include "runtime/layout/gpt2_parameters.h"
@@ -25,17 +26,23 @@ std::string renamed(const std::string& name, const std::string& ours, const std:
   return out.replace(out.find(ours), ours.size(), theirs);
 }
 
-// Mixtral's w1, w2 and w3: gate, down and up.
+// Of a gate_up_proj that is no expert's.
+Index mlp_width(const ParameterInfo& p) { return p.whole_size / p.cols() / 2; }
+
+// Mixtral's w1, w2 and w3: gate, down and up, as DeepSeek's files call them.
 std::vector<TheirTensor> of_experts(const ModelShape& s, const ParameterInfo& p) {
+  const bool mixtral = std::string_view(p.name).find("block_sparse_moe") != std::string_view::npos;
+  const std::string gate = mixtral ? ".w1" : ".gate_proj", up = mixtral ? ".w3" : ".up_proj",
+                    down = mixtral ? ".w2" : ".down_proj";
   std::vector<TheirTensor> all;
   for (Index e = 0; e < s.E; ++e) {
     const std::string number = std::to_string(e);
     if (p.layout == HfLayout::experts_down) {
-      all.push_back({renamed(p.name, "down_proj", number + ".w2"), {s.C, s.F}});
+      all.push_back({renamed(p.name, "down_proj", number + down), {s.C, s.F}});
       continue;
     }
-    all.push_back({renamed(p.name, "gate_up_proj", number + ".w1"), {s.F, s.C}});
-    all.push_back({renamed(p.name, "gate_up_proj", number + ".w3"), {s.F, s.C}});
+    all.push_back({renamed(p.name, "gate_up_proj", number + gate), {s.F, s.C}});
+    all.push_back({renamed(p.name, "gate_up_proj", number + up), {s.F, s.C}});
   }
   return all;
 }
@@ -54,8 +61,8 @@ std::vector<TheirTensor> their_tensors(const ModelShape& s, const ParameterInfo&
               {renamed(p.name, "qkv_proj", "k_proj"), {s.K * s.D, s.C}},
               {renamed(p.name, "qkv_proj", "v_proj"), {s.K * s.D, s.C}}};
     case HfLayout::gate_up:
-      return {{renamed(p.name, "gate_up_proj", "gate_proj"), {s.F, s.C}},
-              {renamed(p.name, "gate_up_proj", "up_proj"), {s.F, s.C}}};
+      return {{renamed(p.name, "gate_up_proj", "gate_proj"), {mlp_width(p), s.C}},
+              {renamed(p.name, "gate_up_proj", "up_proj"), {mlp_width(p), s.C}}};
     case HfLayout::experts_gate_up:
     case HfLayout::experts_down:
       return of_experts(s, p);
@@ -81,8 +88,8 @@ TheirRow their_row(const ModelShape& s, const ParameterInfo& p, Index row) {
     return {std::size_t(head - s.G + 1), key_head * s.D + element};
   }
   if (p.layout == HfLayout::gate_up || p.layout == HfLayout::experts_gate_up) {
-    const Index expert = row / (2 * s.F), r = row % (2 * s.F);
-    const Index slab = s.mlp_segment(), first = r / (2 * slab) * slab, size = std::min(slab, s.F - first);
+    const Index F = p.layout == HfLayout::gate_up ? mlp_width(p) : s.F, expert = row / (2 * F), r = row % (2 * F);
+    const Index slab = kernels::slab_size(F), first = r / (2 * slab) * slab, size = std::min(slab, F - first);
     const Index inside = r - 2 * first;
     return {std::size_t(2 * expert + inside / size), first + inside % size};
   }

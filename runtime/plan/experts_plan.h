@@ -13,12 +13,26 @@ struct ExpertsPlan {
   bool normalized = true;      // a token's gates are divided by their sum
   double balance = 0;          // coefficient of the balancing loss
   double z = 0;                // coefficient of the z loss
+  // As DeepSeek's models have them.
+  bool sigmoid = false;  // a score is the sigmoid of a logit; else all of them are the softmax
+  double scale = 1;      // of a token's gates, divided or not
+  int shared = 0;        // experts that every token goes to, without a gate: one mlp as wide as they are together
+  int dense_layers = 0;  // layers at the front that have one mlp,
+  int dense_ffn = 0;     // so wide; 0: as the experts of a token, shared ones too
 
   static constexpr int kMost = 1024;
   static constexpr int kMostPerToken = 16;
+  static constexpr int kMostShared = 64;
   static constexpr double kMostCapacity = 1024;  // of capacity_factor
 
   bool on() const { return count > 0; }
+  // Has layer l experts? Those without have one mlp.
+  bool in_layer(int l) const { return on() && l >= dense_layers; }
+  // Has it a shared expert beside them?
+  bool shared_in_layer(int l) const { return in_layer(l) && shared > 0; }
+  int layers(int of_model) const { return on() ? of_model - dense_layers : 0; }
+  // More than a Mixtral has: then parameters have the names of DeepSeek's files.
+  bool deepseek() const { return on() && (sigmoid || scale != 1 || shared > 0 || dense_layers > 0); }
   bool has_losses() const { return on() && (balance > 0 || z > 0); }
   // Slots of a sample of so many tokens that an expert takes; 0: all.
   std::int64_t capacity(std::int64_t tokens) const {

@@ -71,6 +71,11 @@ struct ModelPlan {
   bool llama() const { return family == "llama"; }
   int key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
   int hidden() const { return !llama() ? 4 * width : ffn > 0 ? ffn : (8 * width + 23) / 24 * 8; }
+  // Width inside the mlp of a layer without experts.
+  int dense_hidden() const {
+    if (!experts.on()) return hidden();
+    return experts.dense_ffn > 0 ? experts.dense_ffn : hidden() * (experts.per_token + experts.shared);
+  }
 };
 
 struct DataPlan {

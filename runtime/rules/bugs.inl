@@ -47,6 +47,10 @@ SEEKSIM_BUG(experts_scattered_over_all,
             "added to them (world.expert, stages 2 and 3)",
             "golden")
 SEEKSIM_BUG(router_gradient_lost, "rank 1 gives the router no gradient through the gates", "golden")
+SEEKSIM_BUG(sigmoid_gates_undivided, "the chosen sigmoid gates of a token are not divided by their sum", "golden")
+SEEKSIM_BUG(gates_scaled_twice, "gates are multiplied by gate_scale by the router, and by the layer again", "golden")
+SEEKSIM_BUG(shared_expert_scaled, "what the shared expert adds is multiplied by gate_scale, as gates are", "golden")
+SEEKSIM_BUG(shared_gradient_lost, "rank 1 gives a layer's input no gradient through the shared expert", "golden")
 SEEKSIM_BUG(rank_seeded_dropout, "each rank drops values by a seed of its own", "golden")
 SEEKSIM_BUG(
     offload_drops_accumulation,

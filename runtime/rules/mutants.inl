@@ -150,6 +150,8 @@ SEEKSIM_MUTANT(experts_z_loss_lost, "definition", "experts", "the router's z los
 SEEKSIM_MUTANT(experts_capacity_ignored, "definition", "experts", "experts take all slots that chose them", "contract")
 SEEKSIM_MUTANT(experts_router_gradient_lost, "model", "experts", "the router has no gradient through the gates",
                "contract")
+SEEKSIM_MUTANT(deepseek_gates_of_softmax, "definition", "deepseek", "gates are the softmax's, not sigmoids", "contract")
+SEEKSIM_MUTANT(deepseek_scale_lost, "definition", "deepseek", "gates are not multiplied by gate_scale", "contract")
 SEEKSIM_MUTANT(residual_start_unscaled, "draw", "gpt2", "residual projections start as wide as other matrices",
                "contract")
 SEEKSIM_MUTANT(frozen_parameter_moves, "definition", "frozen", "what is frozen is trained", "contract")

@@ -46,6 +46,10 @@ const std::map<std::string, std::vector<std::string>>& changes() {
       {"experts",
        {"model.family=llama", "model.ffn=12", "model.experts=4", "model.experts_per_token=2", "model.capacity_factor=1",
         "model.aux_loss=0.5", "model.z_loss=0.02"}},
+      {"deepseek",
+       {"model.family=llama", "model.ffn=12", "model.experts=4", "model.experts_per_token=2", "model.gate=sigmoid",
+        "model.gate_scale=2.5", "model.shared_experts=1", "model.dense_layers=1", "model.aux_loss=0.5",
+        "model.z_loss=0.02"}},
   };
   return kChanges;
 }

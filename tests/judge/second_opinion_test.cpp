@@ -208,6 +208,24 @@ TEST(SecondOpinion, GradientsOfExpertsAreTheSlopesOfTheLoss) {
   }
 }
 
+// DeepSeek's: gates by sigmoids or softmax, times a scale, a shared expert, and a dense layer in front.
+TEST(SecondOpinion, GradientsOfADeepSeekAreTheSlopesOfTheLoss) {
+  for (const bool sigmoid : {false, true}) {
+    for (const bool normalized : {false, true}) {
+      for (const int k : {1, 3}) {
+        if (k == 1 && normalized) continue;  // the gate is the scale
+        Training t = small(true, false, k == 3);
+        Model& m = t.model;
+        m.E = 4, m.k = k, m.F = 10;
+        m.gates_normalized = normalized, m.capacity_factor = k == 3 ? 0.5 : 0;
+        m.balance = 0.7, m.z = 0.3;
+        m.sigmoid = sigmoid, m.gate_scale = 2.5, m.shared = 2, m.dense_layers = 1, m.dense_F = 9;
+        EXPECT_LT(worst_slope(t), 2e-5) << k << normalized << sigmoid;
+      }
+    }
+  }
+}
+
 TEST(SecondOpinion, TheRoutersLossesAreInTheLoss) {
   Training t = small(true, false, false);
   t.model.E = 4, t.model.k = 2;

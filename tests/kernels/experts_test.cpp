@@ -41,6 +41,22 @@ struct Routed {
   }
 };
 
+float sigmoid_of(float x) { return 1.0F / (1.0F + unary_of_one(Unary::exp, 0.0F - x)); }
+
+// A token's scores, and what the balancing loss divides them by.
+struct Scores {
+  Floats of;
+  float all = 1;
+};
+Scores scores_of(const Router& r, const float* probs) {
+  Scores scores{Floats(probs, probs + r.experts)};
+  if (!r.sigmoid) return scores;
+  scores.all = 0;
+  for (float& one : scores.of) scores.all = scores.all + (one = sigmoid_of(one));
+  scores.all = scores.all + 1e-20F;
+  return scores;
+}
+
 // The same by the header's words.
 Routed expected(const Router& r, const Floats& logits) {
   const std::size_t E = at(r.experts), k = at(r.choices), rows = logits.size() / E, T = at(r.tokens);
@@ -52,16 +68,19 @@ Routed expected(const Router& r, const Floats& logits) {
     float sum = 0, total = 0;
     for (std::size_t e = 0; e < E; ++e) sum = sum + (p[e] = unary_of_one(Unary::exp, x[e] - most));
     const float inverse = 1.0F / sum;
-    for (std::size_t e = 0; e < E; ++e) p[e] = p[e] * inverse;
+    for (std::size_t e = 0; e < E; ++e) p[e] = r.sigmoid ? x[e] : p[e] * inverse;
+    const Floats scores = scores_of(r, p).of;
     want.spreads[row] = unary_of_one(Unary::log, sum) + most;
     Slots order(E);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return x[a] > x[b]; });
     for (std::size_t j = 0; j < k; ++j) {
       want.slots[row * k + j] = order[j];
-      total = total + (want.gates[row * k + j] = p[order[j]]);
+      total = total + (want.gates[row * k + j] = scores[at(order[j])]);
     }
+    if (r.sigmoid) total = total + 1e-20F;
     for (std::size_t j = 0; j < k && r.normalized; ++j) want.gates[row * k + j] = want.gates[row * k + j] / total;
+    for (std::size_t j = 0; j < k; ++j) want.gates[row * k + j] = r.scale * want.gates[row * k + j];
   }
   for (std::size_t first = 0; first < rows; first += T) {
     std::vector<Index> count(E);
@@ -77,7 +96,9 @@ Routed expected(const Router& r, const Floats& logits) {
     for (std::size_t e = 0; e < E; ++e) share[e] = static_cast<float>(count[e]) / static_cast<float>(T * k);
     for (std::size_t row = first; row < first + T; ++row) {
       float dot = 0;
-      for (std::size_t e = 0; e < E; ++e) dot = fma1(share[e], want.probs[row * E + e], dot);
+      const Scores scores = scores_of(r, &want.probs[row * E]);
+      for (std::size_t e = 0; e < E; ++e) dot = fma1(share[e], scores.of[e], dot);
+      dot = dot / scores.all;
       want.losses[row] = r.balance * dot + r.z * (want.spreads[row] * want.spreads[row]);
     }
   }
@@ -93,7 +114,8 @@ std::vector<Case> cases() {
   for (const int experts : {1, 2, 3, 8, 33, 130})
     for (const int choices : {1, 2, 5})
       for (const Index capacity : {0, 1, 3})
-        for (const bool normalized : {false, true}) {
+        for (const int kind : {0, 1, 2, 3, 4, 5}) {
+          const bool normalized = kind % 2 == 1, sigmoid = kind >= 2;
           if (choices > experts) continue;
           const float balance = capacity == 1 ? 0.0F : 0.02F * static_cast<float>(experts);
           all.push_back({{.tokens = 5 + experts % 7,
@@ -102,7 +124,11 @@ std::vector<Case> cases() {
                           .capacity = capacity,
                           .normalized = normalized,
                           .balance = balance,
-                          .z = 0.001F},
+                          .z = 0.001F,
+                          .sigmoid = sigmoid,
+                          .scale = kind >= 4      ? 2.5F
+                                   : choices == 5 ? 0.75F
+                                                  : 1.0F},
                          at(1 + choices % 3)});
         }
   return all;
@@ -136,6 +162,23 @@ TEST_P(ExpertRows, ARouterChoosesTheLargestLogitsAndOfEqualOnesTheFirst) {
   EXPECT_GT(dropped, 100U);
 }
 
+// Gates of sigmoids that are divided by their sum add up to the scale, and each expert's score sees no other's logit.
+TEST_P(ExpertRows, SigmoidGatesSeeTheChosenOnly) {
+  const Router r{.tokens = 1, .experts = 4, .choices = 2, .sigmoid = true, .scale = 2.5F};
+  const Floats logits = {0.5F, -1.0F, 2.0F, 0.25F};
+  Routed one(r, 1), other(r, 1);
+  route({}, r, mat(logits, 1, 4), one.out(r));
+  EXPECT_EQ(one.slots, (Slots{2, 0}));
+  EXPECT_NEAR(one.gates[0] + one.gates[1], 2.5F, 1e-6F);
+  EXPECT_NEAR(one.gates[0] / one.gates[1], (1 / (1 + std::exp(-2.0))) / (1 / (1 + std::exp(-0.5))), 1e-6);
+  const Floats lower = {0.5F, -30.0F, 2.0F, -100.0F};
+  route({}, r, mat(lower, 1, 4), other.out(r));
+  EXPECT_EQ(difference(one.gates, other.gates), "") << "experts that are not chosen";
+  const Floats least(4, -500.0F);  // all sigmoids are 0
+  route({}, r, mat(least, 1, 4), other.out(r));
+  EXPECT_EQ(difference(other.gates, Floats(2, 0.0F)), "");
+}
+
 // What a sample is given does not depend on the samples around it.
 TEST_P(ExpertRows, ASampleIsRoutedAsItIsAlone) {
   Rng rng(2);
@@ -163,19 +206,27 @@ void expect_route_backward(Rng& rng, const Case& c) {
   for (std::size_t row = 0; row < rows; ++row) {
     const float* const p = &from.probs[row * E];
     const float* const share = &from.shares[row / at(r.tokens) * E];
+    const Scores scores = scores_of(r, p);
     float of_choices = 0, of_shares = 0;
     for (std::size_t j = 0; j < k; ++j) of_choices = fma1(dgates[row * k + j], from.gates[row * k + j], of_choices);
-    for (std::size_t e = 0; e < E; ++e) of_shares = fma1(share[e], p[e], of_shares);
+    for (std::size_t e = 0; e < E; ++e) of_shares = fma1(share[e], scores.of[e], of_shares);
+    of_shares = of_shares / scores.all;
+    const float gate_sum = r.normalized ? of_choices / r.scale : of_choices;
     for (std::size_t e = 0; e < E; ++e) {
       float dgate = 0, gate = 0;
       for (std::size_t j = 0; j < k; ++j) {
         const std::int32_t slot = from.slots[row * k + j];
         if (at(slot >= 0 ? slot : -1 - slot) == e) dgate = dgates[row * k + j], gate = from.gates[row * k + j];
       }
-      float d = (r.normalized ? gate : p[e]) * (dgate - of_choices);
-      if (r.normalized && gate == 0) d = 0;
-      d = fma1(scale * r.balance * p[e], share[e] - of_shares, d);
-      want[row * E + e] = fma1(scale * r.z * 2.0F * from.spreads[row], p[e], d);
+      float d = r.normalized ? gate * (dgate - gate_sum) : p[e] * (r.scale * dgate - gate_sum);
+      if (r.sigmoid && !r.normalized) d = gate * dgate;
+      if (gate == 0 && (r.normalized || r.sigmoid)) d = 0;
+      const float share_of = r.sigmoid ? scores.of[e] / scores.all : p[e],
+                  twice = scale * r.z * 2.0F * from.spreads[row];
+      d = fma1(scale * r.balance * share_of, share[e] - of_shares, d);
+      if (r.sigmoid) d = (1.0F - scores.of[e]) * d;
+      const float softmax = r.sigmoid ? unary_of_one(Unary::exp, p[e] - from.spreads[row]) : p[e];
+      want[row * E + e] = fma1(twice, softmax, d);
     }
   }
   std::vector<T> got(rows * E);

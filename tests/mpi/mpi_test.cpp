@@ -52,6 +52,16 @@ TEST_F(Mpi, RunsExpertsThatAreDividedAmongRanks) {
                                 std::string("deepspeed.zero_optimization.stage=") + stage});
 }
 
+TEST_F(Mpi, RunsADeepSeek) {
+  for (const char* stage : {"0", "3"}) {
+    const std::string zero = std::string("deepspeed.zero_optimization.stage=") + stage;
+    expect_the_simulators_bits(2, "equivalence/deepseek", {zero});
+    expect_the_simulators_bits(
+        4, "equivalence/deepseek",
+        {zero, "world.ranks_per_node=4", "world.expert=2", "deepspeed.train_micro_batch_size_per_gpu=1"});
+  }
+}
+
 TEST_F(Mpi, RunsContextGroups) {
   const auto zero = [](int stage) { return "deepspeed.zero_optimization.stage=" + std::to_string(stage); };
   for (const int stage : {0, 1, 2, 3})

@@ -6,15 +6,24 @@
 
 namespace seeksim::harness {
 
-void settle_experts(const Reader& model, runtime::ExpertsPlan& plan) {
+void settle_experts(const Reader& model, runtime::ModelPlan& of) {
+  runtime::ExpertsPlan& plan = of.experts;
   if (!plan.on()) {
-    for (const char* key : {"experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss"}) {
+    for (const char* key : {"experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss", "gate",
+                            "gate_scale", "shared_experts", "dense_layers", "dense_ffn"}) {
       if (model.find(key) != nullptr)
         model.problem(key, "there are no experts", "Remove it, or set \"experts\" and \"family\": \"llama\".");
     }
     return;
   }
   plan.normalized = model.flag("normalize_gates", plan.per_token > 1);
+  if (plan.dense_layers > 0 && plan.dense_layers >= of.layers) {
+    model.problem("dense_layers", fmt::format("of {} layers none would have experts", of.layers),
+                  of.layers > 1 ? fmt::format("Use at most {}.", of.layers - 1) : "Use 0, or more layers.");
+    plan.dense_layers = 0;
+  }
+  if (plan.dense_layers == 0 && model.find("dense_ffn") != nullptr)
+    model.problem("dense_ffn", "every layer has experts, as wide as ffn", "Remove it, or set dense_layers.");
   if (plan.per_token > plan.count)
     model.problem("experts_per_token", fmt::format("a token cannot go to {} of {} experts", plan.per_token, plan.count),
                   "Use at most as many as \"experts\".");

@@ -7,7 +7,7 @@
 namespace seeksim::harness {
 
 // Holds the keys of "model" that speak of experts against each other; normalize_gates is read here.
-void settle_experts(const Reader& model, runtime::ExpertsPlan& plan);
+void settle_experts(const Reader& model, runtime::ModelPlan& of);
 // Reports what a model with experts cannot be together with, once all is read.
 void check_experts(const Reader& top, const Scenario& scenario);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
 
 namespace seeksim::harness {
 namespace {
@@ -37,6 +38,7 @@ struct Architecture {
   Json standard;       // what the class has where a file is silent
   std::vector<Same> same;
   std::vector<Only> only;
+  Json own = Json::object();  // what ours are told besides
 };
 
 bool is_off(const Json& value, const Json&) { return value.is_null() || value == false || value == 0; }
@@ -102,6 +104,58 @@ Json with(Json base, const Json& changes) {
   return base;
 }
 
+// Experts as DeepSeek's, with Llama's attention: the first DeepSeek-MoE; and GLM-4.5's class, whose own additions are
+// refused.
+Architecture deepseek_like(const char* type, bool sigmoid, const Json& standard) {
+  std::vector<Same> same = kLlamaKeys;
+  for (Same& key : same)
+    if (std::string_view(key.theirs) == "intermediate_size") key.ours = "dense_ffn";
+  same.insert(same.end(), {{"moe_intermediate_size", "ffn"},
+                           {"n_routed_experts", "experts"},
+                           {"num_experts_per_tok", "experts_per_token"},
+                           {"n_shared_experts", "shared_experts"},
+                           {"first_k_dense_replace", "dense_layers"},
+                           {"norm_topk_prob", "normalize_gates"}});
+  same.push_back(sigmoid ? Same{"routed_scaling_factor", "gate_scale"} : Same{"aux_loss_alpha", "aux_loss"});
+  std::vector<Only> only = llama_limits();
+  only.insert(only.end(), {{"n_group", one_of(1), "a token chooses among all experts", false},
+                           {"moe_layer_freq", one_of(1), "every layer behind the dense ones has experts", true},
+                           {"scoring_func", one_of("softmax"), "its gates are a softmax", false},
+                           {"use_qk_norm", is_off, "a Llama here has no norms on q and k", true}});
+  return {type, "llama", standard, same, only, {{"gate", sigmoid ? "sigmoid" : "softmax"}}};
+}
+
+Architecture first_deepseek(const Json& llama) {
+  return deepseek_like("deepseek", false,
+                       with(llama, {{"num_hidden_layers", 30},
+                                    {"num_attention_heads", 32},
+                                    {"intermediate_size", 11008},
+                                    {"moe_intermediate_size", 1407},
+                                    {"vocab_size", 102400},
+                                    {"first_k_dense_replace", 0},
+                                    {"norm_topk_prob", false},
+                                    {"aux_loss_alpha", 0.001}}));
+}
+
+Architecture glm_of_experts(const Json& llama) {
+  return deepseek_like("glm4_moe", true,
+                       with(llama, {{"num_hidden_layers", 46},
+                                    {"num_attention_heads", 96},
+                                    {"num_key_value_heads", 8},
+                                    {"intermediate_size", 10944},
+                                    {"moe_intermediate_size", 1408},
+                                    {"vocab_size", 151552},
+                                    {"max_position_embeddings", 131072},
+                                    {"rms_norm_eps", 1e-5},
+                                    {"n_routed_experts", 128},
+                                    {"n_shared_experts", 1},
+                                    {"num_experts_per_tok", 8},
+                                    {"first_k_dense_replace", 1},
+                                    {"norm_topk_prob", true},
+                                    {"routed_scaling_factor", 1.0},
+                                    {"partial_rotary_factor", 0.5}}));
+}
+
 const std::vector<Architecture>& architectures() {
   static const std::vector<Architecture> all = [] {
     const Json llama = {{"num_hidden_layers", 32},     {"hidden_size", 4096},   {"num_attention_heads", 32},
@@ -157,6 +211,8 @@ const std::vector<Architecture>& architectures() {
     made.push_back({"llama", "llama", llama, kLlamaKeys, llama_limits()});
     made.push_back({"mistral", "llama", mistral, kLlamaKeys, llama_limits()});
     made.push_back({"mixtral", "llama", mixtral, with_experts, llama_limits()});
+    made.push_back(first_deepseek(llama));
+    made.push_back(glm_of_experts(llama));
     return made;
   }();
   return all;
@@ -170,8 +226,8 @@ std::string what_it_has(const std::string& type) {
       {"gemma", "it has a GELU in its gates and scales its embeddings"},
       {"gemma2", "it has soft caps on its logits and a sliding window in every other layer"},
       {"phi3", "it has a partial rotation of heads and a sliding window"},
-      {"deepseek_v2", "it has latent attention and shared experts"},
-      {"deepseek_v3", "it has latent attention and shared experts"},
+      {"deepseek_v2", "it has latent attention"},
+      {"deepseek_v3", "it has latent attention"},
       {"gpt_neox", "its attention and mlp run side by side"},
       {"opt", "it learns positions with an offset and has ReLU"},
   };
@@ -239,7 +295,7 @@ class Former {
   }
 
   Json translated(const Json& config, const Architecture& architecture) {
-    Json model = {{"family", architecture.family}};
+    Json model = with({{"family", architecture.family}}, architecture.own);
     for (const Same& key : architecture.same) {
       const Json& value = default_of(config, architecture.standard, key.theirs);
       if (!value.is_null()) model[key.ours] = value;
@@ -256,6 +312,7 @@ class Former {
     }
     if (config.value("output_router_logits", Json(false)) == true)
       model["aux_loss"] = default_of(config, architecture.standard, "router_aux_loss_coef");
+    if (model.value("dense_layers", Json(0)) == 0) model.erase("dense_ffn");  // none is as wide
     take_own_keys(config, model);
     return model;
   }
@@ -356,6 +413,15 @@ const std::vector<NamedModel>& named_models() {
       {"mixtral-8x7b",
        [] {
          return with(llama(32, 4096, 32, 8, 14336, 32000, 8192, 1e6), {{"experts", 8}, {"experts_per_token", 2}});
+       }},
+      {"deepseek-moe-16b",
+       [] {
+         return with(llama(28, 2048, 16, 16, 1408, 102400, 4096, 1e4), {{"experts", 64},
+                                                                        {"experts_per_token", 6},
+                                                                        {"normalize_gates", false},
+                                                                        {"shared_experts", 2},
+                                                                        {"dense_layers", 1},
+                                                                        {"dense_ffn", 10944}});
        }},
   };
   return all;

@@ -78,6 +78,39 @@ TEST(HuggingFaceModel, ALlamaAndAMixtral) {
   EXPECT_EQ(mix.train.definition.model.rope_theta, 1000);
 }
 
+TEST(HuggingFaceModel, ADeepSeekAndItsLike) {
+  const std::string sizes = R"("num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
+      "intermediate_size": 80, "moe_intermediate_size": 24, "max_position_embeddings": 8, "vocab_size": 300,
+      "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 2)";
+  const std::string dense = R"(, "first_k_dense_replace": 1})";
+  const Scenario s = loaded_model(R"({ "model_type": "deepseek", "aux_loss_alpha": 0.01, )" + sizes + dense);
+  const ModelPlan& m = s.train.definition.model;
+  EXPECT_EQ(m.ffn, 24);
+  EXPECT_EQ(m.dense_hidden(), 80);
+  EXPECT_EQ(m.experts, (runtime::ExpertsPlan{.count = 4,
+                                             .per_token = 2,
+                                             .normalized = false,
+                                             .balance = 0.01,
+                                             .shared = 2,
+                                             .dense_layers = 1,
+                                             .dense_ffn = 80}));
+  const std::string glm = R"({ "model_type": "glm4_moe", "partial_rotary_factor": 1.0, "num_key_value_heads": 4,
+      "routed_scaling_factor": 2.5, )";
+  const Scenario sigmoid = loaded_model(glm + sizes + dense);
+  EXPECT_TRUE(sigmoid.train.definition.model.experts.sigmoid);
+  EXPECT_TRUE(sigmoid.train.definition.model.experts.normalized);
+  EXPECT_EQ(sigmoid.train.definition.model.experts.scale, 2.5);
+  const Scenario all_routed = loaded_model(glm + sizes + R"(, "first_k_dense_replace": 0})");
+  EXPECT_EQ(all_routed.train.definition.model.experts.dense_layers, 0);
+  EXPECT_NE(model_problems_of(glm + sizes + R"(, "use_qk_norm": true})").find("model.use_qk_norm: Not supported"),
+            std::string::npos);
+  EXPECT_NE(model_problems_of(glm + sizes + R"(, "n_group": 8})").find("model.n_group: Not supported"),
+            std::string::npos);
+  EXPECT_NE(model_problems_of(R"({ "model_type": "glm4_moe", )" + sizes + '}')
+                .find("model.partial_rotary_factor: Not supported"),
+            std::string::npos);
+}
+
 TEST(HuggingFaceModel, WhatIsNotBuiltIsRefusedByItsKey) {
   const std::string llama = R"("num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 300,
       "intermediate_size": 48, "max_position_embeddings": 8 })";

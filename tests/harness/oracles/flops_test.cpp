@@ -49,6 +49,20 @@ TEST(Flops, OfExpertsAreThoseOfTheChosenOnes) {
   EXPECT_DOUBLE_EQ(flops_of(model), dense + mlp + router);
 }
 
+TEST(Flops, OfADeepSeekCountSharedExpertsAndDenseLayers) {
+  runtime::ModelPlan model;
+  model.family = "llama", model.tied = false, model.ffn = 48, model.layers = 3;
+  model.experts = {.count = 8, .per_token = 2};
+  const double mixtral = flops_of(model), of_width = 6.0 * model.context * 3 * model.width;
+  model.experts.shared = 1;
+  EXPECT_DOUBLE_EQ(flops_of(model), mixtral + 3 * of_width * 48);
+  const double all_routed = flops_of(model);
+  model.experts.dense_layers = 1;  // as wide as two experts and the shared one: a router less
+  EXPECT_DOUBLE_EQ(flops_of(model), all_routed - 6.0 * model.context * model.width * 8);
+  model.experts.dense_ffn = 100;
+  EXPECT_DOUBLE_EQ(flops_of(model), all_routed - 6.0 * model.context * model.width * 8 + of_width * (100 - 144));
+}
+
 TEST(Flops, OfAStepAreThoseOfItsSamples) {
   runtime::Definition definition;
   definition.global_batch = 12;

@@ -159,7 +159,13 @@ std::vector<Telling> telling() {
        {"capacity_factor", "1"},
        {"normalize_gates", "false"},
        {"aux_loss", "0.01"},
-       {"z_loss", "0.01"}});
+       {"z_loss", "0.01"},
+       {"gate", "\"sigmoid\""},
+       {"gate_scale", "2"},
+       {"shared_experts", "1"},
+       {"dense_layers", "1"}});
+  add("model", {"model.family=llama", "model.experts=4", "model.ffn=20", "model.dense_layers=1"},
+      {{"dense_ffn", "30"}});
   add("deepspeed.optimizer", {"deepspeed.optimizer.params={\"adam_w_mode\":false}"}, {{"type", "Adam"}});
   add("deepspeed.optimizer.params", {},
       {{"lr", "0.002"},

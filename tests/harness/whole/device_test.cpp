@@ -55,6 +55,7 @@ std::vector<OnDevice> all_runs() {
   runs.push_back({"pipeline", "equivalence/pipeline_equivalence", {"sweep=[]"}});
   runs.push_back({"llama", "equivalence/llama_equivalence", {"sweep=[]", "deepspeed.zero_optimization.stage=3"}});
   runs.push_back({"experts", "equivalence/experts", {"sweep=[]", "deepspeed.zero_optimization.stage=3"}});
+  runs.push_back({"deepseek", "equivalence/deepseek", {"sweep=[]", "deepspeed.zero_optimization.stage=2"}});
   runs.push_back({"shard_groups", "equivalence/hsdp", {"sweep=[]", "world.nodes=1"}});
   runs.push_back(
       {"divided_experts", "equivalence/expert_parallel", {"sweep=[]", "deepspeed.zero_optimization.stage=1"}});

@@ -242,6 +242,53 @@ TEST(MixtralWeights, AnExpertsRowsLieTogether) {
   EXPECT_EQ(theirs.at(moe + "experts.1.w2.weight").values[5 * 20 + 13], float(down.offset + (20 + 13) * 24 + 5));
 }
 
+ModelPlan deepseek_model() {
+  ModelPlan m = llama_model(false);
+  m.experts.count = 3;
+  m.experts.sigmoid = true, m.experts.shared = 2, m.experts.dense_layers = 1, m.experts.dense_ffn = 13;
+  return m;
+}
+
+TEST(DeepSeekWeights, RoundTripThroughHuggingFacesLayoutKeepsEveryElement) {
+  const ModelPlan m = deepseek_model();
+  const Parameters parameters(m, false);
+  const std::vector<float> flat = numbered(parameters.size());
+  std::vector<float> back(flat.size(), -1);
+  from_hugging_face(parameters, m, as_bytes(to_hugging_face(parameters, m, flat)), back);
+  EXPECT_EQ(back, flat);
+}
+
+// Names and shapes of DeepSeek-MoE's and DeepSeek-V3's files.
+TEST(DeepSeekWeights, AreNamedAsInTheirFiles) {
+  const ModelPlan m = deepseek_model();
+  const Parameters parameters(m, false);
+  std::map<std::string, NamedTensor> theirs;
+  for (NamedTensor& t : to_hugging_face(parameters, m, numbered(parameters.size()))) theirs[t.name] = t;
+  EXPECT_EQ(theirs.size(), 3U + 2 * 6 + 3 + (1 + 3 * 3 + 3));
+  using Shape = std::vector<Index>;
+  const std::string dense = "model.layers.0.mlp.", moe = "model.layers.1.mlp.";
+  EXPECT_EQ(theirs.at(dense + "gate_proj.weight").shape, (Shape{13, 24}));
+  EXPECT_EQ(theirs.at(dense + "down_proj.weight").shape, (Shape{24, 13}));
+  EXPECT_EQ(theirs.at(moe + "gate.weight").shape, (Shape{3, 24}));
+  EXPECT_EQ(theirs.at(moe + "experts.2.gate_proj.weight").shape, (Shape{20, 24}));
+  EXPECT_EQ(theirs.at(moe + "experts.2.down_proj.weight").shape, (Shape{24, 20}));
+  EXPECT_EQ(theirs.at(moe + "shared_experts.up_proj.weight").shape, (Shape{40, 24}));
+  EXPECT_EQ(theirs.at(moe + "shared_experts.down_proj.weight").shape, (Shape{24, 40}));
+  // Slabs of 5 rows of 40: row 7 of up is the third of slab 1, behind that slab's five rows of gate.
+  const ParameterInfo& up = parameters.layer(1, LayerPart::shared_fc_weight);
+  EXPECT_EQ(theirs.at(moe + "shared_experts.up_proj.weight").values[7 * 24], float(up.offset + (10 + 5 + 2) * 24));
+}
+
+// 16,375,728,128: what Hugging Face counts for DeepSeek-MoE of "16B".
+TEST(DeepSeekParameters, CountIsDeepSeeks) {
+  ModelPlan m;
+  m.family = "llama", m.tied = false;
+  m.layers = 28, m.width = 2048, m.heads = 16, m.ffn = 1408, m.context = 4096, m.vocab = 102400;
+  m.experts.count = 64, m.experts.per_token = 6, m.experts.shared = 2;
+  m.experts.dense_layers = 1, m.experts.dense_ffn = 10944;
+  EXPECT_EQ(Parameters(m, false).size(), 16375728128);
+}
+
 // 46,702,792,704: what Hugging Face counts for Mixtral of "8x7B".
 TEST(MixtralParameters, CountIsMixtrals) {
   ModelPlan m;
