@@ -117,11 +117,13 @@ template <class T>
 struct DeviceExperts {
   void (*product)(Lane, const std::int32_t* slots, Index choices, Mat<const T> x, RowOf of, Mat<const T> w,
                   bool transposed, Index segment, Mat<T> y);
+  void (*node)(Lane, const std::int32_t* slots, Index choices, Mat<const T> x, RowOf of, Mat<const T> w,
+               bool transposed, Index segment, Mat<float> y);
   void (*weight_grad)(Lane, Vec<const std::int32_t> slots, Index choices, Index tokens, Mat<const T> a, Mat<const T> b,
                       RowOf b_of, Mat<float> dw);
   void (*combine)(Lane, const std::int32_t* slots, const float* gates, Mat<const T> y, Mat<T> out);
   void (*combine_backward)(Lane, const std::int32_t* slots, const float* gates, Mat<const T> dout, Mat<const T> act,
-                           Mat<T> dact, Vec<float> dgates, Mat<T> dy);
+                           Mat<T> dact, Vec<float> dgates, Mat<T> dy, Index segment);
   void (*collect)(Lane, const std::int32_t* slots, Mat<const T> dx, Mat<const T> router, Mat<T> out);
   void (*route_backward)(Lane, const Router&, Mat<const float> probs, const std::int32_t* slots, const float* gates,
                          Mat<const float> shares, const float* spreads, const float* dgates, float scale,

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/check.h"
 #include "kernels/device_table.h"
 #include "kernels/isa/table.h"
+#include "kernels/tree.h"
 
 namespace seeksim::kernels {
 namespace {
@@ -120,9 +122,9 @@ void add_token_losses(Lane lane, Mat<const float> more, Vec<float> losses) {
   for (Index l = 0; l < more.rows; ++l) elements_in<float>().accumulate(losses.data, more.row(l), losses.n);
 }
 
-template <class T>
+template <class T, class To>
 void expert_product(Lane lane, Vec<const std::int32_t> slots, int choices, InMat<T> x, RowOf of, InMat<T> w, Trans tw,
-                    Index segment, OutMat<T> y) {
+                    Index segment, OutMat<To> y) {
   const bool transposed = tw == Trans::yes;
   const Index of_expert = transposed ? y.cols : x.cols;
   SEEKSIM_CHECK_EQ(slots.n, y.rows);
@@ -130,20 +132,24 @@ void expert_product(Lane lane, Vec<const std::int32_t> slots, int choices, InMat
   SEEKSIM_CHECK_EQ(w.cols, transposed ? x.cols : y.cols);
   SEEKSIM_CHECK_EQ(w.rows % of_expert, 0);
   const Index each = segment > 0 ? segment : std::max<Index>(x.cols, 1);
-  if (const DeviceTable* device = device_of(lane))
-    return device->experts<T>().product(lane, slots.data, choices, x, of, w, transposed, each, y);
+  if (const DeviceTable* device = device_of(lane)) {
+    if constexpr (std::is_same_v<T, To>)
+      return device->experts<T>().product(lane, slots.data, choices, x, of, w, transposed, each, y);
+    else
+      return device->experts<T>().node(lane, slots.data, choices, x, of, w, transposed, each, y);
+  }
   check_slots(slots, w.rows / of_expert);
   for (Index s = 0; s < slots.n; ++s)
-    if (slots[s] < 0) std::fill_n(y.row(s), y.cols, T{});
+    if (slots[s] < 0) std::fill_n(y.row(s), y.cols, To{});
   for (Index e = 0; e < w.rows / of_expert; ++e) {
     const std::vector<Index> own = slots_of(slots, 0, slots.n, e);
     if (own.empty()) continue;
     const Rows<T> rows = gather<T>(own, choices, x, of);
-    Rows<T> made(own.size(), y.cols);
-    gemm<T>(by_contract(lane), Trans::no, tw, rows.mat, {w.row(e * of_expert), of_expert, w.cols, w.stride}, made.mat,
-            segment);
+    Rows<To> made(own.size(), y.cols);
+    gemm<T, To>(by_contract(lane), Trans::no, tw, rows.mat, {w.row(e * of_expert), of_expert, w.cols, w.stride},
+                made.mat, segment);
     for (std::size_t i = 0; i < own.size(); ++i)
-      std::memcpy(y.row(own[i]), made.mat.row(Index(i)), std::size_t(y.cols) * sizeof(T));
+      std::memcpy(y.row(own[i]), made.mat.row(Index(i)), std::size_t(y.cols) * sizeof(To));
   }
 }
 
@@ -191,15 +197,18 @@ void expert_combine(Lane lane, Vec<const std::int32_t> slots, Vec<const float> g
 
 template <class T>
 void expert_combine_backward(Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, InMat<T> dout,
-                             InMat<T> act, OutMat<T> dact, Vec<float> dgates, OutMat<T> dy) {
+                             InMat<T> act, OutMat<T> dact, Vec<float> dgates, OutMat<T> dy, Index segment) {
   SEEKSIM_CHECK(dout.rows > 0 && slots.n % dout.rows == 0, "%lld slots of %lld rows", static_cast<long long>(slots.n),
                 static_cast<long long>(dout.rows));
   SEEKSIM_CHECK(act.rows == slots.n && dact.rows == slots.n && dy.rows == slots.n && dgates.n == slots.n, "%lld slots",
                 static_cast<long long>(slots.n));
   SEEKSIM_CHECK_EQ(dact.cols, act.cols);
   SEEKSIM_CHECK_EQ(dy.cols, dout.cols);
+  const Index each = segment > 0 ? segment : std::max<Index>(act.cols, 1);
+  SEEKSIM_CHECK(act.cols <= kSlabs * each, "%lld columns in segments of %lld", static_cast<long long>(act.cols),
+                static_cast<long long>(each));
   if (const DeviceTable* device = device_of(lane))
-    return device->experts<T>().combine_backward(lane, slots.data, gates.data, dout, act, dact, dgates, dy);
+    return device->experts<T>().combine_backward(lane, slots.data, gates.data, dout, act, dact, dgates, dy, each);
   const Index k = slots.n / dout.rows;
   for (Index s = 0; s < slots.n; ++s) {
     dgates[s] = 0;
@@ -208,7 +217,11 @@ void expert_combine_backward(Lane lane, Vec<const std::int32_t> slots, Vec<const
       std::fill_n(dy.row(s), dy.cols, T{});
       continue;
     }
-    dgates[s] = elements_in<T>().row_dot(dact.row(s), act.row(s), act.cols);
+    float nodes[kSlabs];
+    Index n = 0;
+    for (Index begin = 0; begin < act.cols; begin += each)
+      nodes[n++] = elements_in<T>().row_dot(dact.row(s) + begin, act.row(s) + begin, std::min(each, act.cols - begin));
+    dgates[s] = tree_fold({nodes, n});
     elements_in<T>().scale_row(gates[s], dact.row(s), dact.row(s), dact.cols);
     elements_in<T>().scale_row(gates[s], dout.row(s / k), dy.row(s), dy.cols);
   }
@@ -290,13 +303,13 @@ void expert_collect(Lane lane, Vec<const std::int32_t> slots, InMat<T> dx, InMat
 #define SEEKSIM_INSTANTIATE(T)                                                                                      \
   template void route_backward<T>(Lane, const Router&, Mat<const float>, Vec<const std::int32_t>, Vec<const float>, \
                                   Mat<const float>, Vec<const float>, Vec<const float>, float, OutMat<T>);          \
-  template void expert_product<T>(Lane, Vec<const std::int32_t>, int, InMat<T>, RowOf, InMat<T>, Trans, Index,      \
-                                  OutMat<T>);                                                                       \
+  template void expert_product<T, T>(Lane, Vec<const std::int32_t>, int, InMat<T>, RowOf, InMat<T>, Trans, Index,   \
+                                     OutMat<T>);                                                                    \
   template void expert_weight_grad<T>(Lane, Vec<const std::int32_t>, int, Index, InMat<T>, InMat<T>, RowOf,         \
                                       Mat<float>);                                                                  \
   template void expert_combine<T>(Lane, Vec<const std::int32_t>, Vec<const float>, InMat<T>, OutMat<T>);            \
   template void expert_combine_backward<T>(Lane, Vec<const std::int32_t>, Vec<const float>, InMat<T>, InMat<T>,     \
-                                           OutMat<T>, Vec<float>, OutMat<T>);                                       \
+                                           OutMat<T>, Vec<float>, OutMat<T>, Index);                                \
   template void expert_pack<T>(Lane, Vec<const std::int32_t>, int, InMat<T>, RowOf, OutMat<T>);                     \
   template void expert_unpack<T>(Lane, Vec<const std::int32_t>, InMat<T>, OutMat<T>);                               \
   template void expert_collect<T>(Lane, Vec<const std::int32_t>, InMat<T>, InMat<T>, OutMat<T>);
@@ -304,5 +317,9 @@ SEEKSIM_INSTANTIATE(float)
 SEEKSIM_INSTANTIATE(bf16)
 SEEKSIM_INSTANTIATE(fp16)
 #undef SEEKSIM_INSTANTIATE
+template void expert_product<bf16, float>(Lane, Vec<const std::int32_t>, int, InMat<bf16>, RowOf, InMat<bf16>, Trans,
+                                          Index, OutMat<float>);
+template void expert_product<fp16, float>(Lane, Vec<const std::int32_t>, int, InMat<fp16>, RowOf, InMat<fp16>, Trans,
+                                          Index, OutMat<float>);
 
 }  // namespace seeksim::kernels

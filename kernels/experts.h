@@ -55,9 +55,10 @@ enum class RowOf : std::uint8_t { slot, token };
 
 // y (R k, N): row s = x's row of s times op(W_e), e being the expert of slot s; +0 in slots that were not taken. w:
 // experts one below the other, (E N, K) with Trans::yes, (E K, N) with Trans::no. F1 over K, or F2 in segments as gemm.
-template <class T = float>
+// To: T, or float for a node of a product that ways have split along K (slabs.h).
+template <class T = float, class To = T>
 void expert_product(Lane lane, Vec<const std::int32_t> slots, int choices, InMat<T> x, RowOf of, InMat<T> w, Trans tw,
-                    Index segment, OutMat<T> y);
+                    Index segment, OutMat<To> y);
 
 // dw (E M, N): of expert e the sum over its slots of a's row (M), transposed, times b's row (N). a has rows of slots.
 // F1 over the tokens of a sample in ascending order, then F3 over samples; a sample without a token of e is a leaf of
@@ -71,11 +72,12 @@ template <class T = float>
 void expert_combine(Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, InMat<T> y, OutMat<T> out);
 
 // Backward of expert_combine, where y = act W. dact (R k, F) arrives as the gradient of out times W^T. dgates[s] = the
-// dot product of row s of dact and act (F4); then dact's row and dy's row (R k, C) = gate times dact and the token's
-// row of dout. All are +0 in slots that were not taken.
+// dot product of row s of dact and act (F4; segment > 0: F4 inside each segment of F, at most 8 of them, then F3); then
+// dact's row and dy's row (R k, C) = gate times dact and the token's row of dout. All are +0 in slots that were not
+// taken.
 template <class T = float>
 void expert_combine_backward(Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, InMat<T> dout,
-                             InMat<T> act, OutMat<T> dact, Vec<float> dgates, OutMat<T> dy);
+                             InMat<T> act, OutMat<T> dact, Vec<float> dgates, OutMat<T> dy, Index segment = 0);
 
 // Where rows of slots go when the experts are divided among ranks of `own` each, expert e to rank e / own. A sample's
 // rows for a rank take the first of `places` places, in the order of slots. sources (ranks, samples, places): the slot

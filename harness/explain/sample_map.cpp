@@ -39,7 +39,7 @@ SampleRange SampleMap::samples(int rank, std::uint32_t epoch, int micro_batch) c
   const int group = layout.parallel.expert;  // ranks of an expert group have samples of their own
   const runtime::StepCut cut = runtime::step_cut(scenario_.train, grid.replicas(), place->data);
   const int in_group = runtime::shard_groups(layout, grid.replicas()).place_of(place->data);
-  const int share = group > 1 ? place->data * group + place->way : in_group;
+  const int share = group > 1 ? place->data * group + place->way / layout.parallel.tensor : in_group;
   if (cut.interleaved) return micro_batch < cut.count() ? cut.samples_of_rank(micro_batch, share) : SampleRange{};
   const std::vector<SampleRange> all = runtime::micro_batches(cut.samples_of_rank(0, share), layout.micro_batch);
   return std::size_t(micro_batch) < all.size() ? all[std::size_t(micro_batch)] : SampleRange{};

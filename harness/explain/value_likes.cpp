@@ -116,6 +116,8 @@ ValueJudge::Seen ValueJudge::operand(int rank, const Op& op, const Range& range,
                                      const OperandKey& key) {
   if (is_of_arrivals(op, scenario_)) return {};
   if (std::string_view(range.buffer->name).starts_with("sums over ")) return {};  // a ring's, which one rank has not
+  // By layer, and then by sample.
+  if (!key.write && std::string_view(range.buffer->name) == "router losses") return {};
   auto found = step.operands.find(key);
   // Ways add up, in an operation of its own behind the products, what one rank computes in one.
   const bool over_ways = found == step.operands.end() && map_.ways() > 1 && key.write && key.occurrence > 0;
@@ -211,7 +213,9 @@ ValueJudge::Seen ValueJudge::sample_rows(int rank, const Op& op, std::span<const
   }
   if (have.size() * ways != want.size() || all_alike(like.of_sample)) return {};
   const std::size_t n = std::size_t(samples.size()), rows = n * std::size_t(scenario_.train.definition.model.context);
-  seen.element = unlike_part(have, want, like.type, {rows, n, 1}, way);
+  const runtime::ExpertsPlan& experts = scenario_.train.definition.model.experts;
+  const std::size_t slots = rows * std::size_t(experts.on() ? experts.per_token : 1);
+  seen.element = unlike_part(have, want, like.type, {slots, rows, n, 1}, way);
   if (seen.element < 0) return {Verdict::right, -1, -1, "", "", false};
   seen.verdict = Verdict::wrong;
   seen.have = value_text(&have[std::size_t(seen.element) * width], like.type);

@@ -140,8 +140,7 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
   const double routed = d.model.experts.layers(d.model.layers);  // their experts, as a share of the parameters:
   const double experts = routed * c * weights_of_experts(d.model) / estimate.parameters;
-  const double share =
-      parallel.expert > 1 ? 1 - experts + experts / parallel.expert : 1.0 / (parallel.pipeline * parallel.tensor);
+  const double share = (1 - experts + experts / parallel.expert) / double(parallel.pipeline * parallel.tensor);
   const double state =
       share * (compute * estimate.parameters + trained * (gradient + sums + moments + masters + 4 * 2 * levels)) +
       compression_of(d, trained, ranks) + late_of(d, trained, ranks) +

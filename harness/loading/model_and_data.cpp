@@ -31,6 +31,7 @@ using runtime::ModelPlan;
 const Words<bool> kAttentions = {{false, "standard"}, {true, "fused"}};
 const Words<bool> kGates = {{false, "softmax"}, {true, "sigmoid"}};
 const Words<bool> kGradientSums = {{false, "tokens"}, {true, "segments"}};
+const Words<bool> kExpertSums = {{false, "experts"}, {true, "slabs"}};
 
 // The path from a scenario to its model.
 template <class... Path>
@@ -263,6 +264,14 @@ const Keys<Scenario>& model_keys() {
        integer(1, 10'000'000).unset(), kBits,
        "Width inside the mlp of dense_layers. Unset: that of a token's experts together, ffn * (experts_per_token + "
        "shared_experts)."},
+      {"expert_sums",
+       in_words(kExpertSums, &Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::model,
+                &ModelPlan::experts, &ExpertsPlan::slabs)
+           .unless_standard(),
+       choice(words_of(kExpertSums)), kBits,
+       "How gates' gradients and the gradient norm are summed over an expert's width. experts: over all of it. slabs: "
+       "over each eighth of it, then the tree over the eight; world.tensor needs it, since ranks then have slabs of "
+       "each expert. Its sums have another order, and so its own bits."},
       {"init", at(&Scenario::given, &GivenFiles::init).read_by_hand().unless_standard(), text().unset(), kBits,
        "Start from these weights under Hugging Face's names, in fp32, bf16 or fp16: a safetensors file, an index of "
        "several, or a folder with the one or the other. As --init."},
@@ -346,6 +355,7 @@ void read_model(const Reader& model, Scenario& scenario) {
   plan.dropout = read_dropout(model);
   settle_experts(model, plan);
   check_gradient_sums(model, plan);
+  check_expert_sums(model, plan);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
     const int fits = plan.width / plan.heads * plan.heads;
     model.problem("width", fmt::format("{} is not a multiple of {} heads", plan.width, plan.heads),

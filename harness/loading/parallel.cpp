@@ -158,7 +158,8 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
     plan.ring_attention = false;
   }
   const int sharing = ranks / plan.ranks_of_sample();  // the batch
-  if (plan.expert > 1 && plan.ranks() == plan.expert && ranks > 0 && sharing % plan.expert != 0) {
+  if (plan.expert > 1 && plan.context == 1 && ranks > 0 && ranks % plan.ranks_of_sample() == 0 &&
+      sharing % plan.expert != 0) {
     world.problem(
         "expert",
         fmt::format("experts are divided over {} of the ranks that share the batch: their number, {}, must be "
@@ -186,7 +187,8 @@ void check_parallel(const Reader& top, const Scenario& scenario) {
   const runtime::ModelPlan& model = scenario.train.definition.model;
   if ((plan.alone() && plan.layers.empty()) || !runtime::problem(model).empty()) return;  // read_model said it
   std::string why = runtime::problem(model, plan);
-  if (plan.context > 1 && !model.segmented_gradients) why.clear();  // check_context() says it
+  if (plan.context > 1 && !model.segmented_gradients) why.clear();                 // check_context() says it
+  if (plan.tensor > 1 && model.experts.on() && !model.experts.slabs) why.clear();  // check_experts() does
   if (!why.empty()) {
     const char* place = plan.expert > 1    ? "/world/expert"
                         : plan.context > 1 ? "/world/context"

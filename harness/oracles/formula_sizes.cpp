@@ -116,6 +116,15 @@ int routed_in(const FormulaSizes& s, int first, int end) {
   return experts.on() ? std::max(0, end - std::max(first, experts.dense_layers)) : 0;
 }
 
+double widest_mlp(const FormulaSizes& s, double rows, double slots) {
+  const runtime::ModelShape shape(s.plan.definition.model);
+  const auto of = [&](runtime::Index expert, runtime::Index dense, runtime::Index shared) {
+    const double of_token = std::max(shape.first_routed > 0 ? rows * double(dense) : 0, rows * double(shared));
+    return std::max(shape.E > 0 ? slots * double(expert) : 0, of_token);
+  };
+  return of(shape.F, shape.dense.F, shape.shared.F) + of(shape.U, shape.dense.U, shape.shared.U);
+}
+
 runtime::ExpertGroup expert_group(const FormulaSizes& s) {
   return {runtime::expert_shape(s.plan, s.plan.samples_at_once()), s.E, 0, {}};
 }
@@ -412,6 +421,19 @@ void add_lines(std::vector<BudgetLine>& lines, const std::vector<BudgetLine>& mo
     same->at_most = same->at_most || line.at_most;
     same->formula += "; and " + line.formula;
   }
+}
+
+// Parameters go into a bucket until the next one does not fit: of two buckets side by side the sum is more than one
+// holds. One that is larger than a bucket goes alone, and ends the bucket before it.
+double buckets_at_most(const FormulaSizes& s) {
+  const double bucket = std::max<double>(double(s.plan.layout.zero.reduce_bucket_elements), 1);
+  double large = 0, rest = s.P + s.H + 1, units = 2;  // the tied head's use and the loss
+  for (const runtime::ParameterInfo* p : s.parameters.trainable()) {
+    units += 1;
+    if (double(p->size) > bucket) large += 1, rest -= double(p->size);
+  }
+  if (s.H > bucket) large += 1, rest -= s.H;
+  return std::min(units, 2 * large + 2 * std::ceil(std::max(rest, 0.0) / bucket) + 1);
 }
 
 }  // namespace seeksim::harness

@@ -73,7 +73,7 @@ struct FormulaSizes {
   double trained_bound(double k, double ranks) const {
     const double even = begin_of(k, ranks);
     for (const runtime::ParameterInfo* p : parameters.trainable()) {
-      const double begin = double(p->offset), size = double(p->experts > 0 ? p->slab : p->size);
+      const double begin = double(p->offset), size = double(p->experts > 0 ? p->of_expert : p->size);
       if (!p->undivided || even <= begin || even >= begin + double(p->size)) continue;
       const double first = begin + std::floor((even - begin) / size) * size;
       return even - first <= first + size - even ? first : first + size;
@@ -163,6 +163,9 @@ int quantised_ways(const FormulaSizes& sizes);
 // Layers [first, end) with experts, how many.
 int routed_in(const FormulaSizes& sizes, int first, int end);
 
+// Elements into and out of the activation of the widest mlp: of so many rows, and of as many slots as in experts.
+double widest_mlp(const FormulaSizes& sizes, double rows, double slots);
+
 // The expert group that the first rank is in, of micro-batches as large as they get. Not connected.
 runtime::ExpertGroup expert_group(const FormulaSizes& sizes);
 // Micro-batches that every rank goes through in all evaluations of a run of so many steps.
@@ -189,5 +192,8 @@ std::vector<BudgetLine> context_calls(const FormulaSizes& sizes, std::int64_t st
 
 // Adds lines to those of the same name; others are appended.
 void add_lines(std::vector<BudgetLine>& lines, const std::vector<BudgetLine>& more);
+
+// Buckets of gradients that go to their owners, at most.
+double buckets_at_most(const FormulaSizes& s);
 
 }  // namespace seeksim::harness

@@ -117,12 +117,8 @@ double activation_bytes(const FormulaSizes& s) {
             : 0;
   // Rows that are packed, and those of the slots; experts and gates of what is packed, gates that arrive and return.
   const double group = s.E > 1 ? s.C * C * (rows + R * k) + 4 * kFloat * rows : 0;
-  const auto widest = [&](Index of_slot, Index of_dense, Index of_shared) {
-    const double others = std::max(shape.first_routed > 0 ? R * double(of_dense) : 0, R * double(of_shared));
-    return std::max(E > 0 ? rows * double(of_slot) : 0, others);
-  };
-  const double mlps = widest(shape.F, shape.dense.F, shape.shared.F) + widest(shape.U, shape.dense.U, shape.shared.U);
-  const double backward = s.C * (R * 3 * C + (m.layers > 0 ? R * Q + mlps : 0)) + angles + experts + group;
+  const double mlps = m.layers > 0 ? R * Q + widest_mlp(s, R, rows) : 0;
+  const double backward = s.C * (R * 3 * C + mlps) + angles + experts + group;
   const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
   const auto& frozen = s.parameters.frozen();
   const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias
@@ -293,8 +289,8 @@ std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, 
     lines.push_back({of, bytes * elements, kBlockBytes * blocks, false, formula});
   };
   if (s.stage == 0) {
-    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N * s.all_reduces(),
-         "(roots + 1)(P + H)(N-1)/N a step");
+    kind("all_reduce", double(steps) * (roots_max + 1) * all * share,
+         double(steps) * (roots_max + 1) * s.N * s.all_reduces(), "(roots + 1)(P + H)(N-1)/N a step");
     // Travelling message by message, half of it is a gather, as others are.
     lines.back().at_most = s.E > 1 || s.plan.layout.parallel.context > 1;
     return lines;
@@ -349,19 +345,6 @@ std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, 
     lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
   }
   return lines;
-}
-
-// Parameters go into a bucket until the next one does not fit: of two buckets side by side the sum is more than one
-// holds. One that is larger than a bucket goes alone, and ends the bucket before it.
-double buckets_at_most(const FormulaSizes& s) {
-  const double bucket = std::max<double>(double(s.plan.layout.zero.reduce_bucket_elements), 1);
-  double large = 0, rest = s.P + s.H + 1, units = 2;  // the tied head's use and the loss
-  for (const ParameterInfo* p : s.parameters.trainable()) {
-    units += 1;
-    if (double(p->size) > bucket) large += 1, rest -= double(p->size);
-  }
-  if (s.H > bucket) large += 1, rest -= s.H;
-  return std::min(units, 2 * large + 2 * std::ceil(std::max(rest, 0.0) / bucket) + 1);
 }
 
 }  // namespace

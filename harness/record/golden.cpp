@@ -160,6 +160,7 @@ Json key_fields(const runtime::Definition& d) {
   if (m.llama())
     fields["model"].update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
   if (m.experts.on()) fields["model"]["experts"] = experts_fields(m);
+  if (m.experts.slabs) fields["model"]["expert_sums"] = "slabs";
   if (m.fused_attention) fields["model"]["attention"] = "fused";
   if (m.segmented_gradients) fields["model"]["gradient_sums"] = "segments";
   if (m.logit_scale) fields["model"]["logit_scale"] = true;

@@ -266,7 +266,9 @@ std::string layout_line(const Scenario& scenario) {
   if (!layout.parallel.alone())
     axes = fmt::format("; {} data x {} pipeline x {} tensor", ways, layout.parallel.pipeline, layout.parallel.tensor);
   if (layout.parallel.expert > 1)
-    axes = fmt::format("; {} data, experts over {} of them", ways, layout.parallel.expert);
+    axes = layout.parallel.pipeline * layout.parallel.tensor > 1
+               ? fmt::format("{}, experts over {} of the data axis", axes, layout.parallel.expert)
+               : fmt::format("; {} data, experts over {} of them", ways, layout.parallel.expert);
   if (layout.parallel.context > 1)
     axes =
         fmt::format("; {} data x {} pipeline x {} context{}{}", ways, layout.parallel.pipeline, layout.parallel.context,

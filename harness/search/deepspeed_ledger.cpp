@@ -31,7 +31,7 @@ Part part_of(const ModelPlan& model, const runtime::ParallelPlan& parallel, int 
   part.parameters = double(here.size());
   part.heads = here.heads();
   for (const runtime::ParameterInfo& p : here.all())
-    if (here.part().by_experts && here.part().cuts(p)) part.experts += double(p.size);
+    if (here.part().cuts_experts(p)) part.experts += double(p.size);
   for (const runtime::ModelPiece& piece : here.pieces()) part.layers += piece.layers();
   // A weight and its bias are one module of torch's; an embedding and a projection are another.
   std::map<std::string, double> modules;

@@ -53,7 +53,7 @@ void draw_deepseek(Json& model) {
 
 void remove_experts(Json& model) {
   for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss",
-                          "gate", "gate_scale", "shared_experts", "dense_layers", "dense_ffn"})
+                          "gate", "gate_scale", "shared_experts", "dense_layers", "dense_ffn", "expert_sums"})
     model.erase(key);
 }
 
@@ -77,6 +77,7 @@ void draw_momentum(Json& s) {
   deepspeed["train_batch_size"] = groups * samples;
   deepspeed["gradient_clipping"] = 0;
   deepspeed["optimizer"]["type"] = "AdamW";
+  deepspeed["optimizer"]["params"]["lr"] = 1e-3;  // without error feedback a larger one may diverge up to infinity
   for (const char* of_others : {"momentum", "dampening", "nesterov"}) deepspeed["optimizer"]["params"].erase(of_others);
   deepspeed["data_types"] = {{"grad_accum_dtype", "fp32"}};
   if (deepspeed.contains("bf16")) deepspeed["bf16"].erase("bf16_master_weights_and_grads");

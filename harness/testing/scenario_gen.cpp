@@ -208,6 +208,49 @@ void draw_divided_experts(Json& s) {
   s["deepspeed"]["zero_optimization"] = draw_zero(between(0, 3));
 }
 
+// The same on stages, with a group on each; or whole layers of experts on each rank of a stage.
+void draw_expert_pipeline(Json& s) {
+  const int stages = between(2, 3), replicas = s["world"]["replicas"];
+  Json& model = s["model"];
+  model["layers"] = stages * between(1, 2);
+  if (one_in(2)) model["z_loss"] = 0.001;
+  s["world"]["pipeline"] = stages;
+  s["world"]["schedule"] = any_of<std::string>({"1f1b", "gpipe", "zero_bubble"});
+  if (s["world"]["schedule"] == "zero_bubble")
+    for (const char* key : {"shared_experts", "dense_layers", "dense_ffn"}) model.erase(key);
+  if (one_in(4)) s["world"].erase("expert");
+  s["world"]["nodes"] = one_in(2) ? stages : 1;
+  if (!one_in(4)) return;
+  s["recovery"] = {{"watchdog_s", 60}, {"policy", "stop"}, {"restarts", 2}, {"restart_s", 10}};
+  s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", 1}};
+  s["faults"] = Json::array();
+  s["faults"].push_back({{"kind", "rank_crash"},
+                         {"rank", between(0, stages * replicas - 1)},
+                         {"step", between(0, s["steps"].get<int>() - 1)},
+                         {"op", "vote"},
+                         {"mode", any_of<std::string>({"before", "after"})}});
+  s["checks"] = {"golden:bitwise", "golden:gradients"};
+}
+
+// And slabs of each expert's width on tensor ways. The ranks of the world.
+int draw_slabs_of_experts(Json& s) {
+  draw_divided_experts(s);
+  Json &model = s["model"], &world = s["world"];
+  const int ways = any_of<int>({2, 2, 4, 8}), group = world["expert"];
+  if (ways > 2 || one_in(2)) world.erase("expert");
+  const int data = world.contains("expert") ? group * between(1, 2) : between(1, 2);
+  world["tensor"] = ways, world["replicas"] = data;
+  model.update({{"expert_sums", "slabs"}, {"ffn", 8 * between(1, 3)}, {"heads", 8}, {"kv_heads", 8}});
+  model["width"] = 16 * between(1, 2);
+  for (const char* key : {"shared_experts", "dense_layers", "dense_ffn"}) model.erase(key);
+  if (one_in(2)) {
+    world["sequence_parallel"] = true;
+    model["context"] = any_of<int>({8, 15, 16});
+  }
+  if (Json& type = s["deepspeed"]["optimizer"]["type"]; type == "Muon") type = "AdamW";
+  return data * ways;
+}
+
 // Keys and values go around instead: chunks of one or two blocks of keys, and key heads that the ranks need not divide.
 void draw_ring(Json& s) {
   const int group = s["world"]["context"], chunks = s["world"].contains("context_cut") ? 2 * group : group;
@@ -310,6 +353,7 @@ void draw_inexact(Json& s, const Wanted& wanted, int ranks) {
   if (wanted.fp8) draw_fp8(s);
   if (wanted.quantised) draw_quantised(s);
   if (wanted.quantised_gradients) draw_quantised_gradients(s);
+  if (wanted.bug.empty() && one_in(2)) draw_buckets(s);
 }
 
 Drawn draw(const Wanted& wanted) {
@@ -353,15 +397,17 @@ Drawn draw(const Wanted& wanted) {
     if (s["deepspeed"]["zero_optimization"]["stage"] == 0) s["deepspeed"]["zero_optimization"] = draw_zero(1);
     draw_offload(s["deepspeed"]);
   }
-  if (wanted.parallel) {
+  if (wanted.parallel && !wanted.experts) {
     draw_parallel(s);
     drawn.ranks =
         s["world"]["replicas"].get<int>() * s["world"]["pipeline"].get<int>() * s["world"]["tensor"].get<int>();
   }
   if (wanted.experts) {
     draw_divided_experts(s);
-    drawn.ranks = s["world"]["replicas"];
+    if (wanted.parallel) draw_expert_pipeline(s);
+    drawn.ranks = s["world"]["replicas"].get<int>() * s["world"].value("pipeline", 1);
   }
+  if (wanted.slabs) drawn.ranks = draw_slabs_of_experts(s);
   if (wanted.context) {
     draw_context(s, drawn.precision);
     drawn.ranks = s["world"]["replicas"].get<int>() * s["world"]["context"].get<int>();
@@ -372,7 +418,6 @@ Drawn draw(const Wanted& wanted) {
     drawn.ranks = s["world"]["replicas"];
   }
   draw_inexact(s, wanted, ranks);
-  if (wanted.bug.empty() && one_in(2)) draw_buckets(s);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
   if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
   if (!wanted.corrupt && !wanted.local_sgd && !wanted.staleness)

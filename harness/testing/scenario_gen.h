@@ -27,6 +27,7 @@ struct Wanted {
   bool offload = false;              // of the optimizer, to the host or to files
   bool parallel = false;             // stages of a pipeline, tensor ways
   bool experts = false;              // divided among ranks that share the batch
+  bool slabs = false;                // experts that tensor ways have slabs of, divided among ranks or not
   bool context = false;              // the tokens of each sample on several ranks, of which one may die
   bool groups = false;               // shards inside groups of ranks, replicas across them
   bool compression = false;          // of gradients, in stages 0 and 1

@@ -65,7 +65,7 @@ constexpr SEEKSIM_BOTH Index row_of(Index slot, Index choices, RowOf of) {
   return of == RowOf::token ? slot / choices : slot;
 }
 
-template <class T>
+template <class T, class To = T>
 struct ExpertProduct {
   const std::int32_t* slots;
   Index choices;
@@ -74,11 +74,11 @@ struct ExpertProduct {
   Mat<const T> w;
   bool transposed;
   Index segment;
-  Mat<T> y;
+  Mat<To> y;
   SEEKSIM_BODY void operator()(Index s, Index n) const {
     const Index e = slots[s], K = x.cols;
     if (e < 0 || e >= w.rows / (transposed ? y.cols : K)) {
-      y(s, n) = from_float<T>(e < 0 ? 0.0F : not_a_number());  // no router gives such an expert
+      y(s, n) = from_float<To>(e < 0 ? 0.0F : not_a_number());  // no router gives such an expert
       return;
     }
     const T* const row = x.row(row_of(s, choices, of));
@@ -91,7 +91,7 @@ struct ExpertProduct {
       }
       sums.push(sum);
     }
-    y(s, n) = from_float<T>(sums.finish());
+    y(s, n) = from_float<To>(sums.finish());
   }
 };
 
@@ -139,24 +139,32 @@ struct ExpertGates {
   Mat<const T> act;
   Mat<T> dact;
   Vec<float> dgates;
+  Index segment;
 
   template <class Block>
   SEEKSIM_BODY void operator()(Block& block) const {
     typename Block::template Local<float> sum;
+    typename Block::template Local<Counter<4>> segments;  // 8 at most
     const auto slot_of = [&](int t) { return block.x() * kRowsABlock + t / kWarp; };
-    block.threads([&](int t) SEEKSIM_PHASE {
-      const Index s = slot_of(t);
-      if (s >= act.rows || slots[s] < 0) return;
-      const T *const d = dact.row(s), *const x = act.row(s);
-      sum(t) = four_lanes(thread_of_warp(t), act.cols,
-                          [=](float v, Index i) { return FloatOps::fma(as_float(d[i]), as_float(x[i]), v); });
-    });
-    block.fold_warps(sum);
+    for (Index begin = 0; begin < act.cols; begin += segment) {
+      block.threads([&](int t) SEEKSIM_PHASE {
+        const Index s = slot_of(t);
+        if (s >= act.rows || slots[s] < 0) return;
+        const T *const d = dact.row(s) + begin, *const x = act.row(s) + begin;
+        sum(t) = four_lanes(thread_of_warp(t), least(segment, act.cols - begin),
+                            [=](float v, Index i) { return FloatOps::fma(as_float(d[i]), as_float(x[i]), v); });
+      });
+      block.fold_warps(sum);
+      block.threads([&](int t) SEEKSIM_PHASE {
+        const Index s = slot_of(t);
+        if (s < act.rows && slots[s] >= 0 && thread_of_warp(t) == 0) segments(t).push(sum(t));
+      });
+    }
     block.threads([&](int t) SEEKSIM_PHASE {
       const Index s = slot_of(t);
       if (s >= act.rows) return;
       const bool taken = slots[s] >= 0;
-      if (thread_of_warp(t) == 0) dgates[s] = taken ? sum(t) : 0.0F;
+      if (thread_of_warp(t) == 0) dgates[s] = taken ? segments(t).finish() : 0.0F;
       for (Index i = thread_of_warp(t); i < act.cols; i += kWarp)
         dact(s, i) = from_float<T>(taken ? FloatOps::mul(gates[s], as_float(dact(s, i))) : 0.0F);
     });
@@ -254,6 +262,11 @@ struct Experts {
     Launch launch(lane);
     each(launch, y.rows, y.cols, ExpertProduct<T>{slots, choices, x, of, w, transposed, segment, y});
   }
+  static void node(Lane lane, const std::int32_t* slots, Index choices, Mat<const T> x, RowOf of, Mat<const T> w,
+                   bool transposed, Index segment, Mat<float> y) {
+    Launch launch(lane);
+    each(launch, y.rows, y.cols, ExpertProduct<T, float>{slots, choices, x, of, w, transposed, segment, y});
+  }
   static void weight_grad(Lane lane, Vec<const std::int32_t> slots, Index choices, Index tokens, Mat<const T> a,
                           Mat<const T> b, RowOf b_of, Mat<float> dw) {
     Launch launch(lane);
@@ -264,10 +277,10 @@ struct Experts {
     if (out.rows > 0) each(launch, out.rows, out.cols, ExpertCombine<T>{slots, gates, y.rows / out.rows, y, out});
   }
   static void combine_backward(Lane lane, const std::int32_t* slots, const float* gates, Mat<const T> dout,
-                               Mat<const T> act, Mat<T> dact, Vec<float> dgates, Mat<T> dy) {
+                               Mat<const T> act, Mat<T> dact, Vec<float> dgates, Mat<T> dy, Index segment) {
     Launch launch(lane);
     if (dout.rows == 0) return;
-    by_warps(launch, act.rows, ExpertGates<T>{slots, gates, act, dact, dgates});
+    by_warps(launch, act.rows, ExpertGates<T>{slots, gates, act, dact, dgates, segment});
     each(launch, dy.rows, dy.cols, ExpertSlots<T>{slots, gates, dy.rows / dout.rows, dout, dy});
   }
   static void collect(Lane lane, const std::int32_t* slots, Mat<const T> dx, Mat<const T> router, Mat<T> out) {
@@ -282,6 +295,6 @@ struct Experts {
          RouteBackward<T>{r, probs, slots, gates, shares, spreads, dgates, scale, dlogits});
   }
   static DeviceExperts<T> table() {
-    return {product, weight_grad, combine, combine_backward, collect, route_backward, pack, unpack};
+    return {product, node, weight_grad, combine, combine_backward, collect, route_backward, pack, unpack};
   }
 };

@@ -5,6 +5,7 @@
 #include "kernels/check.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/pointwise.h"
+#include "runtime/comm/expert_group.h"
 #include "runtime/rules/bugs.h"
 #include "runtime/seams/edges.h"
 
@@ -15,6 +16,16 @@ using kernels::Mat;
 using kernels::Stretch;
 using kernels::Vec;
 
+namespace {
+
+Index expert_rows_max(const TrainPlan& plan, Index samples_max) {
+  const int ranks = plan.layout.parallel.expert;
+  const ExpertShape shape = expert_shape(plan, samples_max);
+  return ranks > 1 ? ExpertGroup(shape, ranks, 0, {}).rows_max() : samples_max * shape.tokens * shape.choices;
+}
+
+}  // namespace
+
 TensorShape tensor_shape(const TrainPlan& plan, Index samples_max, bool embeds) {
   const ModelPlan& model = plan.definition.model;
   return {samples_max,
@@ -23,6 +34,7 @@ TensorShape tensor_shape(const TrainPlan& plan, Index samples_max, bool embeds) 
           model.vocab,
           plan.layout.parallel.sequence_parallel,
           embeds,
+          model.experts.on() ? expert_rows_max(plan, samples_max) : 0,
           plan.definition.precision.compute};
 }
 
@@ -35,9 +47,12 @@ TensorAxis::TensorAxis(Device& device, const TensorShape& shape, int ways, int w
     return device.allocate(std::size_t(n) * sizeof(float), tag, name);
   };
   const Index R = shape.samples_max * shape.tokens, C = shape.width;
-  const Index owned_max = shape.sequence_parallel ? rows_max() : (R + ways - 1) / ways;
-  const Index values_max = std::max(2 * R, shape.sequence_parallel ? 2 * shape.samples_max * C : 0);
-  node_ = floats(MemoryTag::communication, "node of a split product", R * C);
+  const Index X = shape.expert_rows_max, slots = shape.samples_max > 0 ? X / R : 0;  // of a token, without a group
+  const Index owned_max =
+      std::max({shape.sequence_parallel ? rows_max() * std::max<Index>(slots, 1) : (R + ways - 1) / ways,
+                (X + ways - 1) / ways});
+  const Index values_max = std::max({2 * R, shape.sequence_parallel ? 2 * shape.samples_max * C : 0, X});
+  node_ = floats(MemoryTag::communication, "node of a split product", std::max(R, X) * C);
   folded_ = floats(MemoryTag::communication, "maxima, sums and target logits", 3 * R);
   slots_ = floats(MemoryTag::scratch, "rows of all ways", ways * owned_max * C);
   values_ = floats(MemoryTag::scratch, "values of all ways", ways * values_max);
@@ -57,13 +72,14 @@ Stretch TensorAxis::tokens() const {
   return splits_tokens() ? kernels::stretch_of_way(shape_.tokens, ways_, way_) : Stretch{0, shape_.tokens};
 }
 
-TensorAxis::Rows TensorAxis::owned(Index samples, int way) const {
-  if (splits_tokens()) {
+TensorAxis::Rows TensorAxis::owned(const Shared& all, int way) const {
+  if (by_tokens(all)) {
     const Stretch mine = kernels::stretch_of_way(shape_.tokens, ways_, way);
-    return {mine.first, mine.size, shape_.tokens, samples};
+    const Index k = all.of_token;
+    return {mine.first * k, mine.size * k, shape_.tokens * k, all.rows / (shape_.tokens * k)};
   }
-  const Index all = samples * shape_.tokens, first = all * way / ways_;
-  return {first, all * (way + 1) / ways_ - first, 0, 1};
+  const Index first = all.rows * way / ways_;
+  return {first, all.rows * (way + 1) / ways_ - first, 0, 1};
 }
 
 // ---- exchanges -----------------------------------------------------------------------------------------------------
@@ -95,8 +111,8 @@ void TensorAxis::exchange(Launcher& launch, OpKind kind, const char* tensor, con
 
 template <class T>
 MatView<const T> TensorAxis::scatter_rows(Launcher& launch, OpKind kind, const char* tensor, const char* site,
-                                          Index samples, MatView<const T> all) {
-  const Rows mine = owned(samples, way_);
+                                          const Shared& shared, MatView<const T> all) {
+  const Rows mine = owned(shared, way_);
   const Index n = mine.total() * all.cols;
   const auto slot = [&](int way) { return vec<T>(*slots_, way * n, n); };
   launch(
@@ -110,7 +126,7 @@ MatView<const T> TensorAxis::scatter_rows(Launcher& launch, OpKind kind, const c
   for (int way = 0; way < ways_; ++way) {
     if (way == way_) continue;
     for (Index i = 0; i < mine.count; ++i) receive(way, slot(way).part(i * n / mine.count, n / mine.count));
-    const Rows theirs = owned(samples, way);
+    const Rows theirs = owned(shared, way);
     for (Index i = 0; i < theirs.count; ++i) send(way, at(all, theirs, i));
   }
   exchange(launch, kind, tensor, site);
@@ -118,13 +134,13 @@ MatView<const T> TensorAxis::scatter_rows(Launcher& launch, OpKind kind, const c
 }
 
 template <class T>
-void TensorAxis::gather_in_place(Launcher& launch, const char* tensor, const char* site, Index samples,
+void TensorAxis::gather_in_place(Launcher& launch, const char* tensor, const char* site, const Shared& shared,
                                  MatView<T> all) {
-  const Rows mine = owned(samples, way_);
+  const Rows mine = owned(shared, way_);
   for (int way = 0; way < ways_; ++way) {
     if (way == way_) continue;
     for (Index i = 0; i < mine.count; ++i) send(way, at(MatView<const T>(all), mine, i));
-    const Rows theirs = owned(samples, way);
+    const Rows theirs = owned(shared, way);
     for (Index i = 0; i < theirs.count; ++i) receive(way, at(all, theirs, i));
   }
   exchange(launch, OpKind::all_gather, tensor, site);
@@ -135,12 +151,23 @@ void TensorAxis::gather_in_place(Launcher& launch, const char* tensor, const cha
 template <class S>
 void TensorAxis::sum_nodes(Launcher& launch, const char* tensor, const char* site, Index samples, VecView<const S> bias,
                            MatView<S> out) {
+  sum<S>(launch, tensor, site, of_samples(samples), node(samples), bias, out);
+}
+
+template <class S>
+void TensorAxis::sum_expert_nodes(Launcher& launch, const char* tensor, const char* site, Index rows, Index of_token,
+                                  MatView<S> out) {
+  sum<S>(launch, tensor, site, {rows, of_token}, expert_node(rows), {}, out);
+}
+
+template <class S>
+void TensorAxis::sum(Launcher& launch, const char* tensor, const char* site, const Shared& shared,
+                     MatView<const float> node, VecView<const S> bias, MatView<S> out) {
   if (launch.muted()) return;
-  const Rows mine = owned(samples, way_);
-  MatView<const float> nodes =
-      scatter_rows<float>(launch, OpKind::reduce_scatter, tensor, site, samples, node(samples));
+  const Rows mine = owned(shared, way_);
+  MatView<const float> nodes = scatter_rows<float>(launch, OpKind::reduce_scatter, tensor, site, shared, node);
   if (bug_.is(Bug::lost_partial_sum)) --nodes.rows;
-  const MatView<S> sums = splits_tokens() ? out : out.row_range(mine.first, mine.size);
+  const MatView<S> sums = by_tokens(shared) ? out : out.row_range(mine.first, mine.size);
   const Cost cost = memory_cost((ways_ + 1) * sums.rows * sums.cols);
   if (bias.n == 0) {
     launch(
@@ -154,16 +181,16 @@ void TensorAxis::sum_nodes(Launcher& launch, const char* tensor, const char* sit
         },
         nodes, bias, sums);
   }
-  if (!splits_tokens()) gather_in_place(launch, tensor, site, samples, out);
+  if (!by_tokens(shared)) gather_in_place(launch, tensor, site, shared, out);
 }
 
 template <class S>
 void TensorAxis::select_rows(Launcher& launch, const char* tensor, const char* site, Index samples,
                              VecView<const std::int32_t> tokens, MatView<S> out) {
   if (launch.muted()) return;
-  const Rows mine = owned(samples, way_);
+  const Rows mine = owned(of_samples(samples), way_);
   const MatView<const S> parts =
-      scatter_rows<S>(launch, OpKind::reduce_scatter, tensor, site, samples, embedded<S>(samples));
+      scatter_rows<S>(launch, OpKind::reduce_scatter, tensor, site, of_samples(samples), embedded<S>(samples));
   const MatView<S> selected = splits_tokens() ? out : out.row_range(mine.first, mine.size);
   launch(
       tensor, site, memory_cost(2 * selected.rows * selected.cols, 0),
@@ -175,7 +202,7 @@ void TensorAxis::select_rows(Launcher& launch, const char* tensor, const char* s
                                   {x.row(i * mine.size), mine.size, x.cols, x.stride});
       },
       tokens, parts, selected);
-  if (!splits_tokens()) gather_in_place(launch, tensor, site, samples, out);
+  if (!splits_tokens()) gather_in_place(launch, tensor, site, of_samples(samples), out);
 }
 
 template <class S>
@@ -183,7 +210,7 @@ void TensorAxis::gather_rows(Launcher& launch, const char* tensor, const char* s
                              MatView<const S> rows, MatView<S> all) {
   if (launch.muted()) return;
   SEEKSIM_CHECK(splits_tokens(), "every way has all rows of '%s'", tensor);
-  const Rows mine = owned(samples, way_);
+  const Rows mine = owned(of_samples(samples), way_);
   for (Index i = 0; i < mine.count; ++i) {
     launch(
         tensor, site, memory_cost(2 * mine.size * rows.cols, 0),
@@ -191,7 +218,7 @@ void TensorAxis::gather_rows(Launcher& launch, const char* tensor, const char* s
         VecView<const S>{rows.buffer, rows.offset + i * mine.size * rows.cols, mine.size * rows.cols},
         at(all, mine, i));
   }
-  gather_in_place(launch, tensor, site, samples, all);
+  gather_in_place(launch, tensor, site, of_samples(samples), all);
 }
 
 void TensorAxis::gather_values(Launcher& launch, const char* tensor, const char* site, Index n) {
@@ -252,6 +279,7 @@ void TensorAxis::cross_entropy(Launcher& launch, Index samples, MatView<S> logit
 
 #define SEEKSIM_TENSOR_AXIS_OF(S)                                                                                     \
   template void TensorAxis::sum_nodes<S>(Launcher&, const char*, const char*, Index, VecView<const S>, MatView<S>);   \
+  template void TensorAxis::sum_expert_nodes<S>(Launcher&, const char*, const char*, Index, Index, MatView<S>);       \
   template void TensorAxis::select_rows<S>(Launcher&, const char*, const char*, Index, VecView<const std::int32_t>,   \
                                            MatView<S>);                                                               \
   template void TensorAxis::gather_rows<S>(Launcher&, const char*, const char*, Index, MatView<const S>, MatView<S>); \

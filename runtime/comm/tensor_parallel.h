@@ -23,6 +23,7 @@ struct TensorShape {
   Index vocabulary = 0;   // V
   bool sequence_parallel = false;
   bool embeds = true;                   // the embedding is here
+  Index expert_rows_max = 0;            // rows that go through experts here, of a micro-batch
   ElementType type = ElementType::f32;  // of activations
 };
 
@@ -53,6 +54,13 @@ class TensorAxis {
   template <class S>
   void sum_nodes(Launcher& launch, const char* tensor, const char* site, Index samples, VecView<const S> bias,
                  MatView<S> out);
+
+  // The same of experts' products, whose rows are slots: (rows, C). of_token: slots of a token, in its order; then
+  // sequence parallelism leaves a way those of its tokens alone, one sample after the other. 0: rows are no tokens'.
+  MatView<float> expert_node(Index rows) const { return mat<float>(*node_, 0, rows, shape_.width); }
+  template <class S>
+  void sum_expert_nodes(Launcher& launch, const char* tensor, const char* site, Index rows, Index of_token,
+                        MatView<S> out);
 
   // Where this way puts the rows of the embedding that it has: (samples * T, C).
   template <class S>
@@ -94,7 +102,14 @@ class TensorAxis {
     Index count = 1;
     Index total() const { return size * count; }
   };
-  Rows owned(Index samples, int way) const;
+  // Rows that ways share out: by the tokens that they are of, or evenly where they are no tokens'.
+  struct Shared {
+    Index rows = 0;
+    Index of_token = 1;
+  };
+  bool by_tokens(const Shared& all) const { return splits_tokens() && all.of_token > 0; }
+  Shared of_samples(Index samples) const { return {samples * shape_.tokens, 1}; }
+  Rows owned(const Shared& all, int way) const;
 
   // Piece i of a way's rows, in a matrix of all rows.
   template <class T>
@@ -108,18 +123,21 @@ class TensorAxis {
   void exchange(Launcher& launch, OpKind kind, const char* tensor, const char* site);
   // Everybody's part of the rows that this way owns; returns them, (ways, rows * cols).
   template <class T>
-  MatView<const T> scatter_rows(Launcher& launch, OpKind kind, const char* tensor, const char* site, Index samples,
-                                MatView<const T> all);
+  MatView<const T> scatter_rows(Launcher& launch, OpKind kind, const char* tensor, const char* site,
+                                const Shared& shared, MatView<const T> all);
   // The rest of `all`, where this way's rows are there.
   template <class T>
-  void gather_in_place(Launcher& launch, const char* tensor, const char* site, Index samples, MatView<T> all);
+  void gather_in_place(Launcher& launch, const char* tensor, const char* site, const Shared& shared, MatView<T> all);
+  template <class S>
+  void sum(Launcher& launch, const char* tensor, const char* site, const Shared& shared, MatView<const float> node,
+           VecView<const S> bias, MatView<S> out);
 
   TensorShape shape_;
   int ways_, way_;
   PlantedBug bug_;
   std::optional<Communicator> comm_;
   Queue* queue_ = nullptr;
-  BufferPtr node_;  // (R, C)  R = samples_max * T
+  BufferPtr node_;  // (R, C)  R = samples_max * T, or expert_rows_max where that is more
   // Scratch, since it may hold NaNs that mark what a way lacks:
   BufferPtr embedded_;  // (R, C)
   BufferPtr slots_;     // (ways, rows that this way owns, C)

@@ -48,6 +48,7 @@ void mix_model(Mixer& mix, const ModelPlan& m) {
     mix.all(x.count, x.per_token, x.capacity_factor, x.normalized, x.balance, x.z);
   if (const ExpertsPlan& x = m.experts; x.deepseek())
     mix.all("deepseek", x.sigmoid, x.scale, x.shared, x.dense_layers, m.dense_hidden());
+  if (m.experts.slabs) mix("slabs of experts");
   for (const std::string& name : frozen_names(m)) mix(name);
 }
 

@@ -20,7 +20,7 @@ Grid::Grid(const ParallelPlan& plan, int world_size, const std::vector<int>& mem
 Grid::Grid(const ParallelPlan& plan, const Seats& seats, const std::vector<int>& members)
     : pipeline_(plan.pipeline),
       ways_(plan.ways()),
-      way_name_(plan.expert > 1    ? ", expert way "
+      way_name_(plan.expert > 1    ? (plan.tensor > 1 ? ", expert and tensor way " : ", expert way ")
                 : plan.context > 1 ? ", context way "
                                    : ", tensor way "),
       holders_(std::size_t(plan.ranks())) {

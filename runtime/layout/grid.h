@@ -1,8 +1,8 @@
 // Grid: the places of ranks. The axes of a world are pipeline (slowest), data, tensor (fastest): the order of
-// Megatron-LM's default "tp-dp-pp" and of DeepSpeed's PipeModelDataParallelTopology. In place of tensor ways there may
-// be the ranks of an expert group: neighbours among the data-parallel ranks, in both of them; or of a context group. A
-// member keeps its stage and its way as long as it is a member, since its parameters are there. Its place along the
-// data axis is counted anew in each world.
+// Megatron-LM's default "tp-dp-pp" and of DeepSpeed's PipeModelDataParallelTopology. The ways may also be the ranks of
+// an expert group, neighbours among the data-parallel ranks in both of them, with all tensor ways of each one after the
+// other; or those of a context group. A member keeps its stage and its way as long as it is a member, since its
+// parameters are there. Its place along the data axis is counted anew in each world.
 #pragma once
 
 #include <optional>

@@ -89,9 +89,11 @@ std::vector<ParameterInfo> llama_parameters(const ModelPlan& plan, bool decay_al
       continue;
     }
     list.whole(router_weight, names.of(l, router_weight), {s.E, s.C}, Init::normal);
-    list.experts(c_fc_weight, names.of(l, c_fc_weight), {s.E * s.U, s.C}, s.E, Init::normal, HfLayout::experts_gate_up);
-    list.experts(mlp_proj_weight, names.of(l, mlp_proj_weight), {s.E * s.F, s.C}, s.E, Init::normal,
-                 HfLayout::experts_down);
+    const bool slabs = plan.experts.slabs;
+    list.experts(c_fc_weight, names.of(l, c_fc_weight), {s.E * s.U, s.C}, s.E, slabs ? s.up_segment() : 0, Init::normal,
+                 HfLayout::experts_gate_up);
+    list.experts(mlp_proj_weight, names.of(l, mlp_proj_weight), {s.E * s.F, s.C}, s.E, slabs ? s.mlp_segment() : 0,
+                 Init::normal, HfLayout::experts_down);
     list.rows_are_inputs();
     if (plan.experts.shared_in_layer(l)) mlp(shared_fc_weight, shared_proj_weight, s.shared);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/slabs.h"
 #include "runtime/layout/parameter_list.h"
 
 namespace seeksim::runtime {
@@ -43,6 +44,9 @@ std::string problem(const ModelPlan& model) {
     return std::to_string(dense) + " layers without experts, of " + std::to_string(model.layers) + " in all";
   if (experts.on() && (shared < 0 || shared > ExpertsPlan::kMostShared))
     return std::to_string(shared) + " shared experts, not from 0 to " + std::to_string(ExpertsPlan::kMostShared);
+  if (experts.on() && experts.slabs && model.hidden() % kernels::kSlabs != 0)
+    return "the 8 slabs of an expert are equal: a width of " + std::to_string(model.hidden()) +
+           " inside it is no multiple of 8";
   return "";
 }
 

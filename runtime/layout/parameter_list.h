@@ -51,11 +51,13 @@ class ParameterList {
   void whole(Part part, const char* name, std::vector<Index> shape, Init init) {
     add(int(part), name, std::move(shape), 0, init, HfLayout::same);
   }
-  // What several experts have of a part, one below the other: an expert is a slab.
+  // What several experts have of a part, one below the other: an expert is a slab, or has several of `slab_rows` rows
+  // that tensor parallelism may split.
   template <class Part>
-  void experts(Part part, const char* name, std::vector<Index> shape, Index count, Init init, HfLayout layout) {
-    add(int(part), name, std::move(shape), 0, init, layout);
-    all_.back().slab /= count;
+  void experts(Part part, const char* name, std::vector<Index> shape, Index count, Index slab_rows, Init init,
+               HfLayout layout) {
+    add(int(part), name, std::move(shape), slab_rows, init, layout);
+    if (slab_rows == 0) all_.back().slab /= count;
     all_.back().experts = int(count);
   }
   // Of the last one: a row is what an input of the layer does.

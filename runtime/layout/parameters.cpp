@@ -36,6 +36,7 @@ std::vector<ParameterInfo> whole_model(const ModelPlan& plan, bool decay_all) {
     ParameterInfo& p = all[i];
     p.number = std::uint32_t(i);
     p.size = p.whole_size = p.rows() * p.cols();
+    if (p.experts > 0) p.of_expert = p.whole_expert = p.size / p.experts;
     p.frozen = is_frozen(plan, p.name);
   }
   return all;
@@ -54,6 +55,7 @@ ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int s
   part.ways = parallel.ways();
   part.by_experts = parallel.expert > 1;
   part.by_tokens = parallel.context > 1;
+  part.tensor_in_group = parallel.tensor;
   for (int piece = stage; piece < count; piece += parallel.pipeline) {
     part.pieces.push_back({bounds[std::size_t(piece)], bounds[std::size_t(piece) + 1], piece == 0, piece + 1 == count});
   }
@@ -136,6 +138,8 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
            number(kernels::slab_size(model.context)) + " tokens: a context of " + number(model.context) +
            " leaves the last rank without any";
   }
+  if (model.experts.on() && !model.experts.slabs)
+    return "an expert's sums go over its whole width, and tensor-parallel ranks have slabs of it";
   for (const ParameterInfo& p : whole_model(model, false)) {
     const Index rows_before_last = (parallel.tensor - 1) * (kernels::kSlabs / parallel.tensor) * p.slab_rows();
     if (!p.splits || rows_before_last < p.rows()) continue;
@@ -146,11 +150,26 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
   return "";
 }
 
+namespace {
+
+ShardInfo slabs_of_way(const ParameterInfo& whole, Index all, const ModelPart& part) {
+  const Index slabs = kernels::kSlabs / part.tensor_ways() * whole.slab;
+  const Index first = std::min(part.tensor_way() * slabs, all);
+  return {first, std::min(first + slabs, all) - first};
+}
+
+}  // namespace
+
 ShardInfo range_of_way(const ParameterInfo& whole, const ModelPart& part) {
-  if (!part.cuts(whole)) return {0, whole.whole_size};
-  const Index slabs = (part.by_experts ? whole.experts : kernels::kSlabs) / part.ways * whole.slab;
-  const Index first = std::min(part.way * slabs, whole.whole_size);
-  return {first, std::min(first + slabs, whole.whole_size) - first};
+  if (whole.experts == 0)
+    return part.cuts_slabs(whole) ? slabs_of_way(whole, whole.whole_size, part) : ShardInfo{0, whole.whole_size};
+  if (!part.cuts_experts(whole)) return {0, whole.whole_size};
+  const Index own = whole.experts / part.expert_ranks() * whole.whole_expert;
+  return {part.expert_rank() * own, own};
+}
+
+ShardInfo range_in_expert(const ParameterInfo& whole, const ModelPart& part) {
+  return part.cuts_slabs(whole) ? slabs_of_way(whole, whole.whole_expert, part) : ShardInfo{0, whole.whole_expert};
 }
 
 // ---- the flat space
@@ -199,7 +218,13 @@ void Parameters::cut_to_way(ParameterInfo& p) const {
   const ShardInfo range = range_of_way(p, part_);
   p.first = range.offset;
   p.size = range.size;
-  p.shape[0] = range.size / p.cols();
+  if (p.experts > 0) {
+    const ShardInfo of_expert = range_in_expert(p, part_);
+    p.first += of_expert.offset;
+    p.of_expert = of_expert.size;
+    p.size = range.size / p.whole_expert * of_expert.size;
+  }
+  p.shape[0] = p.size / p.cols();
 }
 
 void Parameters::place() {

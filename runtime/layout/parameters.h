@@ -72,10 +72,20 @@ struct ParameterInfo {
   int experts = 0;               // of which it has one below the other; 0: it is no expert's
   Index first = 0;               // of the whole parameter's elements, the first that is here
   Index whole_size = 0;
+  // Of experts: elements of one of them that are here, and all it has. Tensor ways have the same slabs of each.
+  Index of_expert = 0, whole_expert = 0;
 
   Index rows() const { return shape[0]; }
   Index cols() const { return shape.size() > 1 ? shape[1] : 1; }
   Index slab_rows() const { return slab / cols(); }
+  // What is here are several stretches of the whole parameter.
+  bool scattered() const { return of_expert < whole_expert && size > of_expert; }
+  // Elements here that lie one after the other in the whole parameter too, from each multiple of so many on.
+  Index stretch() const { return scattered() ? of_expert : size; }
+  // Where in the whole parameter an element is that is here.
+  Index whole_place(Index here) const {
+    return scattered() ? first + here / of_expert * whole_expert + here % of_expert : first + here;
+  }
 };
 
 // The parts of module 0 and of module L + 1, in every family.
@@ -106,8 +116,21 @@ struct ModelPart {
   int ways = 1;
   bool by_experts = false;  // the ways are the ranks of an expert group, not of tensor parallelism
   bool by_tokens = false;   // they are those of a context group: each has all parameters, and tokens of its own
+  int tensor_in_group = 1;  // tensor ways of each rank of an expert group, which vary fastest
+  int tensor_ways() const { return by_tokens ? 1 : by_experts ? tensor_in_group : ways; }
+  int tensor_way() const { return way % tensor_ways(); }
+  int expert_ranks() const { return by_experts ? ways / tensor_in_group : 1; }
+  int expert_rank() const { return by_experts ? way / tensor_in_group : 0; }
+  bool cuts_slabs(const ParameterInfo& p) const { return tensor_ways() > 1 && p.splits; }
+  bool cuts_experts(const ParameterInfo& p) const { return by_experts && p.experts > 0; }
   // The ways have parts of their own of such a parameter; else each has all of it.
-  bool cuts(const ParameterInfo& p) const { return ways > 1 && !by_tokens && (by_experts ? p.experts > 0 : p.splits); }
+  bool cuts(const ParameterInfo& p) const { return cuts_slabs(p) || cuts_experts(p); }
+  // Of the ways that have the same part of it, this is the first.
+  bool is_first_with(const ParameterInfo& p) const {
+    return by_tokens ? way == 0 : (cuts_slabs(p) || tensor_way() == 0) && (cuts_experts(p) || expert_rank() == 0);
+  }
+  // norm^2 of how many parts of it a way measures apart: of each expert, where its slabs are on several ways.
+  Index norm_parts(const ParameterInfo& p) const { return cuts_slabs(p) && p.experts > 0 ? p.size / p.of_expert : 1; }
 };
 // The part of a stage and a way. Throws std::invalid_argument where the plan's layers are not the model's.
 ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int stage, int way);
@@ -116,6 +139,8 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel);
 
 // Elements of a whole parameter that a way has: its slabs, its experts, or all.
 ShardInfo range_of_way(const ParameterInfo& whole, const ModelPart& part);
+// Of each expert, where it has some: the way's slabs, or all.
+ShardInfo range_in_expert(const ParameterInfo& whole, const ModelPart& part);
 
 class PlacementRule;  // placement_rule.h
 

@@ -69,7 +69,7 @@ Index Partition::bound_near(Index target) const {
   if (target <= 0 || target >= parameters_.size()) return target;
   const ParameterInfo& p = **at(target);
   if (p.undivided && !divides_all_) {
-    const Index each = p.experts > 0 ? p.slab : p.size, first = (target - p.offset) / each * each;
+    const Index each = p.experts > 0 ? p.of_expert : p.size, first = (target - p.offset) / each * each;
     return p.offset + (target - p.offset - first <= first + each - (target - p.offset) ? first : first + each);
   }
   const Index slab_begin = (target - p.offset) / p.slab * p.slab;
@@ -90,7 +90,7 @@ ShardInfo Partition::shard_in(int member, Index lo, Index hi) const {
 
 bool Partition::is_bound(const ParameterInfo& parameter, Index first) {
   if (parameter.undivided)
-    return first == 0 || first == parameter.size || (parameter.experts > 0 && first % parameter.slab == 0);
+    return first == 0 || first == parameter.size || (parameter.experts > 0 && first % parameter.of_expert == 0);
   return first % parameter.slab % kBlock == 0 || first == parameter.size;
 }
 
@@ -112,7 +112,12 @@ std::vector<ParameterPiece> Partition::pieces(ShardInfo shard) const {
   for (auto p = at(shard.offset); p != row(shard.offset).end() && (*p)->offset < end; ++p) {
     const Index begin = (*p)->offset;
     const Index first = std::max(begin, shard.offset), last = std::min(begin + (*p)->size, end);
-    if (first < last) pieces.push_back({*p, first - begin, last - first});
+    // A piece is one stretch of the whole parameter.
+    for (Index at = first - begin; at < last - begin;) {
+      const Index next = std::min(at - at % (*p)->stretch() + (*p)->stretch(), last - begin);
+      pieces.push_back({*p, at, next - at});
+      at = next;
+    }
   }
   return pieces;
 }

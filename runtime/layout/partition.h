@@ -19,7 +19,7 @@ struct OwnedRange {
   Index own = 0;
 };
 
-// A parameter's elements inside a shard: [first, first + size) of the parameter.
+// A parameter's elements inside a shard: [first, first + size) of what is here of it, one stretch of the whole one too.
 struct ParameterPiece {
   const ParameterInfo* parameter = nullptr;
   Index first = 0;

@@ -53,6 +53,8 @@ class EditedSink final : public GradientSink {
   void close(Index offset, Index size) override;
 
  private:
+  void edit(const EditedBlock& block, Index place, Index loss, VecView<float> range);
+
   GradientSink& inner_;
   Launcher& compute_;
   Blocks blocks_;

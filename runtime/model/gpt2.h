@@ -58,6 +58,10 @@ class Gpt2 final : public Model {
   }
   AnyVec arriving(Index samples) override { return flat(residual(samples, piece_.first)); }
   AnyVec leaving(Index samples) override { return flat(residual(samples, piece_.end)); }
+  VecView<float> arriving_losses(Index samples) override { return router_losses(samples, piece_.first); }
+  VecView<float> leaving_losses(Index samples) override {
+    return router_losses(samples, piece_.heads ? 0 : piece_.end);
+  }
   AnyVec gradient_in(Index samples) override { return flat(dx(samples, piece_.end)); }
   AnyVec gradient_out(Index samples) override { return flat(dx(samples, piece_.first)); }
 
@@ -77,16 +81,6 @@ class Gpt2 final : public Model {
     const Batch& batch;
     std::span<const GradientBlock> blocks;
     GradientSink* sink;  // null: gradients of parameters come later
-  };
-
-  // Where layer l's activations are, and the residual stream into it.
-  struct LayerSlots {
-    bool shared = false;  // in the workspace; else they are this micro-batch's own
-    int activations = 0;
-    int inner = 0;  // among layers that have experts, or among those that have none: of what only they have
-    bool residual_shared = false;
-    int residual = 0;     // in x_ or the workspace, or
-    int checkpoint = -1;  // in checkpoints_
   };
 
   MatView<S> act(const BufferPtr& buffer, Index samples, Index cols, int slot = 0) const {
@@ -172,6 +166,13 @@ class Gpt2 final : public Model {
   MatView<S> dmlp(Index n, int l) const {  // the same of a layer without experts
     return act(deferred_ ? deferred_->dfc : work_->dfc, n, way_.dense.U, deferred_slot(l));
   }
+  // Of layers with experts: of what comes out of each slot's expert; of the router's logits.
+  MatView<S> dslots(Index n, int l) const {
+    return inside(deferred_ ? deferred_->dslots : work_->experts.rows, n, s_.C, deferred_slot(l));
+  }
+  MatView<S> dlogits(Index n, int l) const {
+    return act(deferred_ ? deferred_->dlogits : work_->experts.dlogits, n, s_.E, deferred_slot(l));
+  }
   MatView<S> dlnf(Index n) const { return stream(deferred_ ? deferred_->dlnf : work_->branch, n); }
   // Where the gradient of a branch is when values of it were dropped: in a buffer whose time is yet to come; or over:
   // norm_backward has read dx, and writes it again at the end.
@@ -204,14 +205,9 @@ class Gpt2 final : public Model {
   MatView<S> d_active(Index samples, const Mlp& m) const { return act(work_->dgelu, samples, m.active.cols); }
   // Layers with experts of this piece.
   int first_routed() const { return std::max(piece_.first, s_.first_routed); }
-  int routed_layers() const { return std::max(0, piece_.end - first_routed()); }
 
   void lay_out_slots(Device& device, const TrainPlan& plan);
   void make_ids(Device& device);
-  struct StoreSlots {
-    int layers = 0;
-    int routed = 0, dense = 0;  // of what only layers with experts have, or those without
-  };
   LayerStore make_layers(Device& device, const StoreSlots& slots) const;
   void make_workspace(Device& device, bool defers) const;
   Gpt2Deferred make_deferred(Device& device) const;
@@ -283,27 +279,44 @@ class Gpt2 final : public Model {
   void attention_backward(const Pass& p, int l);
   // In place of the mlp.
   RouteStore make_routes(Device& device, Index slots) const;
-  ExpertWork make_expert_work(Device& device) const;
+  ExpertWork make_expert_work(Device& device, bool defers) const;
   ArrivalStore make_arrivals(Device& device, Index slots) const;
   GroupWork make_group_work(Device& device) const;
   kernels::Router router_of(Index samples) const;
-  struct RouteViews {
-    MatView<float> probs;
-    VecView<std::int32_t> slots;
-    VecView<float> gates;
-    MatView<float> shares;
-    VecView<float> spreads;
-  };
   RouteViews routes(Index samples, int l) const;
-  void route(const Pass& p, int l);
-  void experts_up(const Pass& p, int l);
+  // x (R, C): rows of all tokens.
+  void route(const Pass& p, int l, MatView<const S> x);
+  void experts_up(const Pass& p, int l, MatView<const S> x);
   void experts_down(const Pass& p, int l, MatView<S> branch);
   void expert_product(const Pass& p, const char* site, const ParameterInfo& w, VecView<const std::int32_t> slots,
                       MatView<const S> x, kernels::RowOf of, kernels::Trans tw, Index segment, MatView<S> y);
+  // y = x (rows of slots) times w, whose rows ways have split: each has a node of the sum. of_token: slots of a token,
+  // of whose sums y has those of this way's tokens; 0: rows are no tokens', and y has all. gates: of a planted bug.
+  void row_expert_product(const Pass& p, const char* site, const ParameterInfo& w, VecView<const std::int32_t> slots,
+                          MatView<const S> x, Index segment, Index of_token, MatView<S> y,
+                          VecView<const float> gates = {});
+  OwnSlots own_slots(Index samples) const;
+  // Rows of all slots, or the front where those of own ones lie one after the other.
+  MatView<S> own_rows(MatView<S> all, Index samples) const {
+    const OwnSlots own = own_slots(samples);
+    return own.apart ? all.row_range(0, own.count * own.size) : all;
+  }
+  void shift_experts(const Pass& p, const ParameterInfo& w, VecView<float> dw);
+  // Gradients of gates go here, of this way's slabs; then they are added up over ways.
+  VecView<float> gate_nodes(VecView<float> dgates) const {
+    return tensor_ != nullptr ? tensor_->own_values(dgates.n) : dgates;
+  }
+  void sum_gate_nodes(const Pass& p, VecView<float> dgates);
+  Index gate_segment() const { return experts_.plan.slabs ? s_.mlp_segment() : 0; }
   void expert_grad(const Pass& p, const ParameterInfo& w, VecView<const std::int32_t> slots, MatView<const S> a,
                    MatView<const S> b, kernels::RowOf b_of);
+  void experts_down_grad(const Pass& p, int l);
+  void experts_up_grad(const Pass& p, int l, MatView<const S> x);  // x: rows of tokens, all of them; also below
+  void router_grad(const Pass& p, int l, MatView<const S> x);
+  VecView<float> router_losses(Index samples, int end) const;  // of the layers before it, where they travel
+  float router_loss_scale(const Pass& p) const;
   void route_backward(const Pass& p, int l);
-  void all_experts_backward(const Pass& p, int l, MatView<const S> dbranch);
+  MatView<const S> all_experts_backward(const Pass& p, int l, MatView<const S> dbranch);  // rows of all tokens
   void experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
   // Beside the experts.
   void shared_up(const Pass& p, int l);
@@ -321,7 +334,7 @@ class Gpt2 final : public Model {
   void pack(const Pass& p, const char* site, VecView<const std::int32_t> sources, MatView<const S> x,
             kernels::RowOf of);
   void unpack(const Pass& p, const char* site, VecView<const std::int32_t> sources, Index samples);
-  void group_up(const Pass& p, int l);
+  void group_up(const Pass& p, int l, MatView<const S> x);
   void group_down(const Pass& p, int l);
   void send_gradients(const Pass& p, int l, MatView<const S> dbranch);
   void group_backward(const Pass& p, int l, MatView<const S> dbranch);
@@ -367,6 +380,9 @@ class Gpt2 final : public Model {
   // (out, in), dW = dy^T x; else stored (in, out), dW = x^T dy.
   void linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column, MatView<const S> x,
                    MatView<const S> dy, Index weight_offset);
+  // dW alone, from x of all tokens.
+  void weight_grad(const Pass& p, const ParameterInfo& w, bool column, MatView<const S> x, MatView<const S> dy,
+                   Index weight_offset);
   template <class D>
   void bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy);
   void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
@@ -388,13 +404,16 @@ class Gpt2 final : public Model {
   const ModelPiece piece_;
   float eps_;
   Index samples_max_;
+  int stages_;
   struct Dropouts {
     kernels::Dropout embedding, attention, residual;
   } drop_;  // rates
   PlantedBug bug_;
   struct Experts {
     ExpertsPlan plan;
-    BufferPtr losses;      // (layers with experts, R)  of the routers, in fp32
+    bool travel = false;   // losses of the routers go from stage to stage, to the head
+    int first = 0;         // layer of the first ones
+    BufferPtr losses;      // (layers with experts, R)  in fp32; where they travel, of all up to the end of the piece
     float loss_scale = 0;  // of the micro-batch whose loss was computed last
   } experts_;
   std::vector<Segment> segments_;

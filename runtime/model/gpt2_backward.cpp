@@ -60,8 +60,14 @@ void Gpt2<S>::segment_grads(const Pass& p, const Segment& segment) {
   }
   for (int l = segment.end - 1; l >= segment.first; --l) {
     p.launch.layer(l);
-    mlp_proj_grads(p, l, all_rows(p, "mlp branch", SEEKSIM_SITE, dmlp_branch(p.batch.samples, l)));
-    mlp_up_grads(p, l), mlp_norm_grad(p, l);
+    if (s_.routed(l)) {
+      const MatView<const S> x = stream(store(l).ln2, p.batch.samples, slot(l));
+      experts_down_grad(p, l), experts_up_grad(p, l, x), router_grad(p, l, x);
+    } else {
+      mlp_proj_grads(p, l, all_rows(p, "mlp branch", SEEKSIM_SITE, dmlp_branch(p.batch.samples, l)));
+      mlp_up_grads(p, l);
+    }
+    mlp_norm_grad(p, l);
     attention_proj_grads(p, l, all_rows(p, "attention branch", SEEKSIM_SITE, datt_branch(p.batch.samples, l)));
     attention_qkv_grads(p, l), attention_norm_grad(p, l);
   }

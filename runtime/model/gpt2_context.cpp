@@ -13,10 +13,11 @@ using kernels::Vec;
 Gpt2Way::Gpt2Way(const ModelShape& shape, bool segments, const ModelPart& part, const TensorAxis* tensor,
                  ContextGroup* group)
     : context(group) {
-  const bool splits = part.ways > 1 && !part.by_experts && !part.by_tokens;
+  const int ways = part.tensor_ways();
+  const bool splits = ways > 1;
   SEEKSIM_CHECK(splits == (tensor != nullptr), "%d ways", part.ways);
   SEEKSIM_CHECK((part.ways > 1 && part.by_tokens) == (group != nullptr), "%d ways", part.ways);
-  const auto of = [&](Index n) { return splits ? kernels::stretch_of_way(n, part.ways, part.way) : Stretch{0, n}; };
+  const auto of = [&](Index n) { return splits ? kernels::stretch_of_way(n, ways, part.tensor_way()) : Stretch{0, n}; };
   V = of(shape.V).size, first_vocabulary = of(shape.V).first;
   const Stretch keys = of(shape.K);
   H = keys.size * shape.G, first_head = keys.first * shape.G;

@@ -21,8 +21,9 @@ VecView<std::int32_t> integers(const BufferPtr& buffer, Index first, Index n) { 
 
 template <class S>
 typename Gpt2<S>::ArrivalViews Gpt2<S>::arrivals(int l) const {
-  const ArrivalStore& kept = store(l).arrivals;
-  const Index first = inner_slot(l) * group_->rows_max();
+  const bool of_last = bug_.is(Bug::arrivals_of_last_micro_batch);
+  const ArrivalStore& kept = of_last ? work_->experts.arrivals : store(l).arrivals;
+  const Index first = (of_last ? l - piece_.first : inner_slot(l)) * group_->rows_max();
   return {.sources = integers(kept.sources, first, group_->packed()),
           .experts = integers(kept.experts, first, group_->arrived()),
           .rows = mat<S>(*kept.rows, first * s_.C, group_->arrived(), s_.C)};
@@ -50,7 +51,7 @@ void Gpt2<S>::unpack(const Pass& p, const char* site, VecView<const std::int32_t
 
 // The rows of the tokens to their experts, and through the experts' first product.
 template <class S>
-void Gpt2<S>::group_up(const Pass& p, int l) {
+void Gpt2<S>::group_up(const Pass& p, int l, MatView<const S> x) {
   const Index n = p.batch.samples;
   const ArrivalViews to = arrivals(l);
   const VecView<std::int32_t> packed_experts = integers(work_->group.packed_experts, 0, group_->packed());
@@ -61,7 +62,7 @@ void Gpt2<S>::group_up(const Pass& p, int l) {
         kernels::expert_places(lane, slots, k, T, own, places, sources, experts);
       },
       reads(routes(n, l).slots), to.sources, packed_experts);
-  pack(p, SEEKSIM_SITE, reads(to.sources), stream(store(l).ln2, n, slot(l)), RowOf::token);  // (N, C)
+  pack(p, SEEKSIM_SITE, reads(to.sources), x, RowOf::token);  // (N, C)
   const ExpertGroup::Rows rows[] = {{AnyVec(packed_experts), AnyVec(to.experts)}, {flat(packed()), flat(to.rows)}};
   group_->dispatch(p.launch, "rows to experts", SEEKSIM_SITE, rows);
 
@@ -73,7 +74,7 @@ void Gpt2<S>::group_up(const Pass& p, int l) {
       },
       to.experts);
   expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), reads(to.experts), to.rows, RowOf::slot,
-                 Trans::yes, 0, inside(store(l).fc, n, s_.U, inner_slot(l)));  // (M, U)
+                 Trans::yes, 0, inside(store(l).fc, n, way_.U, inner_slot(l)));  // (M, U)
 }
 
 // Through their second product, and back into the rows of the slots.
@@ -84,8 +85,8 @@ void Gpt2<S>::group_down(const Pass& p, int l) {
   const MatView<S> made = inside(work_->experts.rows, n, s_.C);  // (M, C)
   {
     const ForTheGroup here(p.launch, group_);
-    expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.experts),
-                   inside(store(l).gelu, n, s_.F, inner_slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), made);
+    row_expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.experts),
+                       inside(store(l).gelu, n, way_.F, inner_slot(l)), s_.mlp_segment(), 0, made);
   }
   const ExpertGroup::Rows rows[] = {{flat(packed()), flat(made)}};
   group_->give_back(p.launch, "rows from experts", SEEKSIM_SITE, rows);
@@ -105,7 +106,7 @@ void Gpt2<S>::send_gradients(const Pass& p, int l, MatView<const S> dbranch) {
         kernels::expert_pack<float>(lane, from, k, all, RowOf::slot, out);
       },
       reads(to.sources), reads(column(routes(n, l).gates)), column(gates));
-  const ExpertGroup::Rows rows[] = {{flat(packed()), flat(inside(work_->experts.rows, n, s_.C))},
+  const ExpertGroup::Rows rows[] = {{flat(packed()), flat(dslots(n, l))},
                                     {AnyVec(gates), AnyVec(vec<float>(*work_->group.gates, 0, group_->arrived()))}};
   group_->dispatch(p.launch, "gradients to experts", SEEKSIM_SITE, rows);
 }
@@ -126,6 +127,7 @@ template <class S>
 void Gpt2<S>::arrived_grad(const Pass& p, const ParameterInfo& w, VecView<const std::int32_t> experts,
                            MatView<const S> a, MatView<const S> b) {
   if (w.frozen) return;
+  const ForTheGroup here(p.launch, group_);
   const Index P = group_->places();
   for (Index block = 0; block < Index(group_->blocks().size()); ++block) {
     const SampleRange& samples = group_->blocks()[std::size_t(block)];
@@ -138,6 +140,7 @@ void Gpt2<S>::arrived_grad(const Pass& p, const ParameterInfo& w, VecView<const 
         },
         experts.part(first, rows), a.row_range(first, rows), b.row_range(first, rows),
         MatView<float>{dw.buffer, dw.offset, w.rows(), w.cols(), w.cols()});
+    if (tensor_ != nullptr && bug_.is(Bug::slabs_to_next_expert, p.launch.last().rank)) shift_experts(p, w, dw);
   }
   p.sink->close(w.offset, w.size);
 }
@@ -149,9 +152,10 @@ void Gpt2<S>::group_backward(const Pass& p, int l, MatView<const S> dbranch) {
   const Index n = p.batch.samples;
   const ArrivalViews to = arrivals(l);
   const VecView<const std::int32_t> experts = reads(to.experts);
-  const MatView<S> active = inside(store(l).gelu, n, s_.F, inner_slot(l)),
-                   dactive = inside(work_->dgelu, n, s_.F);                       // (M, F)
-  const MatView<S> rows = inside(work_->experts.rows, n, s_.C), dup = dfc(n, l);  // (M, C), (M, U)
+  const MatView<S> active = inside(store(l).gelu, n, way_.F, inner_slot(l)),
+                   dactive = inside(work_->dgelu, n, way_.F);     // (M, F)
+  const MatView<S> rows = dslots(n, l), dup = dfc(n, l);          // (M, C), (M, U)
+  const MatView<S> drows = inside(work_->experts.rows, n, s_.C);  // (M, C)
   const VecView<float> dgates = vec<float>(*work_->group.dgates, 0, group_->arrived());
   send_gradients(p, l, dbranch);
   {
@@ -160,26 +164,29 @@ void Gpt2<S>::group_backward(const Pass& p, int l, MatView<const S> dbranch) {
     expert_product(p, SEEKSIM_SITE, down, experts, rows, RowOf::slot, Trans::yes, 0, dactive);
     p.launch(
         "experts", SEEKSIM_SITE, memory_cost(4 * dactive.rows * dactive.cols + 2 * rows.rows * rows.cols),
-        [](Lane lane, Vec<const std::int32_t> chosen, Vec<const float> gates, Mat<const S> x, Mat<S> dx,
-           Vec<float> of_gates,
-           Mat<S> dy) { kernels::expert_combine_backward<S>(lane, chosen, gates, dy, x, dx, of_gates, dy); },
-        experts, vec<const float>(*work_->group.gates, 0, group_->arrived()), reads(active), dactive, dgates, rows);
-    arrived_grad(p, down, experts, active, rows);
-    activate_backward(p, dactive, inside(store(l).fc, n, s_.U, inner_slot(l)), dup, s_.mlp_segment());
-    arrived_grad(p, up, experts, dup, to.rows);
-    expert_product(p, SEEKSIM_SITE, up, experts, dup, RowOf::slot, Trans::no, s_.up_segment(), rows);
+        [segment = gate_segment()](Lane lane, Vec<const std::int32_t> chosen, Vec<const float> gates, Mat<const S> x,
+                                   Mat<S> dx, Vec<float> of_gates, Mat<S> dy) {
+          kernels::expert_combine_backward<S>(lane, chosen, gates, dy, x, dx, of_gates, dy, segment);
+        },
+        experts, vec<const float>(*work_->group.gates, 0, group_->arrived()), reads(active), dactive,
+        gate_nodes(dgates), rows);
+    sum_gate_nodes(p, dgates);
+    if (p.sink != nullptr) experts_down_grad(p, l);
+    activate_backward(p, dactive, inside(store(l).fc, n, way_.U, inner_slot(l)), dup, s_.mlp_segment());
+    if (p.sink != nullptr) experts_up_grad(p, l, {});
+    row_expert_product(p, SEEKSIM_SITE, up, experts, dup, s_.up_segment(), 0, drows);
   }
   const ExpertGroup::Rows back[] = {
-      {flat(packed()), flat(rows)},
+      {flat(packed()), flat(drows)},
       {AnyVec(vec<float>(*work_->group.packed_values, 0, group_->packed())), AnyVec(dgates)}};
   group_->give_back(p.launch, "gradients from experts", SEEKSIM_SITE, back);
   unpack(p, SEEKSIM_SITE, reads(to.sources), n);
   gates_back(p, reads(to.sources), n);
 }
 
-#define SEEKSIM_INSTANTIATE(S)                         \
-  template void Gpt2<S>::group_up(const Pass&, int);   \
-  template void Gpt2<S>::group_down(const Pass&, int); \
+#define SEEKSIM_INSTANTIATE(S)                                         \
+  template void Gpt2<S>::group_up(const Pass&, int, MatView<const S>); \
+  template void Gpt2<S>::group_down(const Pass&, int);                 \
   template void Gpt2<S>::group_backward(const Pass&, int, MatView<const S>);
 SEEKSIM_INSTANTIATE(float)
 SEEKSIM_INSTANTIATE(kernels::bf16)

@@ -2,7 +2,11 @@
 // Where a token's rows go is known to the device alone; nothing that the host enqueues depends on it.
 #include "kernels/experts.h"
 
+#include <algorithm>
+
+#include "kernels/host_access.h"
 #include "kernels/pointwise.h"
+#include "kernels/slabs.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
 #include "runtime/rules/bugs.h"
@@ -31,7 +35,7 @@ kernels::Router Gpt2<S>::router_of(Index samples) const {
 }
 
 template <class S>
-typename Gpt2<S>::RouteViews Gpt2<S>::routes(Index samples, int l) const {
+RouteViews Gpt2<S>::routes(Index samples, int l) const {
   const RouteStore& kept = store(l).routes;
   const Index first = inner_slot(l) * samples_max_, row = first * s_.T, rows = samples * s_.T;
   return {.probs = mat<float>(*kept.probs, row * s_.E, rows, s_.E),
@@ -43,21 +47,29 @@ typename Gpt2<S>::RouteViews Gpt2<S>::routes(Index samples, int l) const {
 
 // Logits of the router are fp32 in every precision: a rounding would decide where a token goes.
 template <class S>
-void Gpt2<S>::route(const Pass& p, int l) {
+void Gpt2<S>::route(const Pass& p, int l, MatView<const S> x) {
   const Index n = p.batch.samples, rows = n * s_.T;
   const ParameterInfo& w = parameters_.layer(l, LayerPart::router_weight);
   const MatView<float> logits = mat<float>(*work_->experts.logits, 0, rows, s_.E);  // (R, E)
-  product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::no, Trans::yes, stream(store(l).ln2, n, slot(l)),
-                    weight(p, w), logits, 0);
+  product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::no, Trans::yes, x, weight(p, w), logits, 0);
   const RouteViews to = routes(n, l);
+  // What is computed again must not be written while it may still be on its way.
+  const bool again = experts_.travel && !piece_.heads && p.launch.last().phase == Phase::recompute;
+  const VecView<float> of_tokens = again ? vec<float>(*work_->experts.losses, 0, rows)
+                                         : vec<float>(*experts_.losses, (l - experts_.first) * rows, rows);
   p.launch(
       "router", SEEKSIM_SITE, memory_cost(2 * rows * s_.E, 10),
       [router = router_of(n)](Lane lane, Mat<const float> in, Mat<float> probs, Vec<std::int32_t> slots,
                               Vec<float> gates, Mat<float> shares, Vec<float> spreads, Vec<float> losses) {
         kernels::route(lane, router, in, {probs, slots, gates, shares, spreads, losses});
       },
-      reads(logits), to.probs, to.slots, to.gates, to.shares, to.spreads,
-      vec<float>(*experts_.losses, (l - first_routed()) * rows, rows));
+      reads(logits), to.probs, to.slots, to.gates, to.shares, to.spreads, of_tokens);
+}
+
+template <class S>
+VecView<float> Gpt2<S>::router_losses(Index samples, int end) const {
+  if (!experts_.travel) return {};
+  return vec<float>(*experts_.losses, 0, std::max(0, end - s_.first_routed) * samples * s_.T);
 }
 
 template <class S>
@@ -73,12 +85,63 @@ void Gpt2<S>::expert_product(const Pass& p, const char* site, const ParameterInf
 }
 
 template <class S>
-void Gpt2<S>::experts_up(const Pass& p, int l) {
-  if (group_ != nullptr) return group_up(p, l);
+void Gpt2<S>::row_expert_product(const Pass& p, const char* site, const ParameterInfo& w,
+                                 VecView<const std::int32_t> slots, MatView<const S> x, Index segment, Index of_token,
+                                 MatView<S> y, VecView<const float> gates) {
+  if (tensor_ == nullptr) return expert_product(p, site, w, slots, x, RowOf::slot, Trans::no, segment, y);
+  const MatView<float> node = tensor_->expert_node(x.rows);
+  p.launch(
+      w.name, site, gemm_cost(node.rows, node.cols, x.cols),
+      [k = int(s_.k), segment](Lane lane, Vec<const std::int32_t> chosen, Mat<const S> rows, Mat<const S> all,
+                               Mat<float> out) {
+        kernels::expert_product<S, float>(lane, chosen, k, rows, RowOf::slot, all, Trans::no, segment, out);
+      },
+      slots, x, weight(p, w), node);
+  if (gates.n > 0 && bug_.is(Bug::gates_before_ways_sum, p.launch.last().rank))
+    p.launch(
+        "gates", site, memory_cost(2 * node.rows * node.cols),
+        [](Lane lane, Vec<const float> of_slots, Mat<float> rows) {
+          for (Index s = 0; s < rows.rows; ++s)
+            kernels::change_on_host(lane, Vec<float>{rows.row(s), rows.cols}, [gate = of_slots[s]](Vec<float> row) {
+              for (Index c = 0; c < row.n; ++c) row.data[c] *= gate;
+            });
+        },
+        gates, node);
+  tensor_->sum_expert_nodes<S>(p.launch, w.name, site, x.rows, of_token, y);
+}
+
+template <class S>
+OwnSlots Gpt2<S>::own_slots(Index samples) const {
+  const Index all = samples * s_.T * s_.k;
+  if (!splits_tokens()) return {.count = 1, .first = 0, .size = all, .step = all};
+  return {.count = samples,
+          .first = way_.first_token * s_.k,
+          .size = way_.tokens * s_.k,
+          .step = s_.T * s_.k,
+          .apart = group_ == nullptr};
+}
+
+// dgates = the sum over ways of what each has of its own slabs.
+template <class S>
+void Gpt2<S>::sum_gate_nodes(const Pass& p, VecView<float> dgates) {
+  if (tensor_ == nullptr || p.launch.muted()) return;
+  tensor_->gather_values(p.launch, "d gates", SEEKSIM_SITE, dgates.n);
+  MatView<const float> nodes = tensor_->values(dgates.n, 0, dgates.n);
+  if (bug_.is(Bug::gate_gradient_of_own_slabs)) nodes = nodes.row_range(tensor_->way(), 1);
+  p.launch(
+      "d gates", SEEKSIM_SITE, memory_cost(tensor_->ways() * dgates.n),
+      [](Lane lane, Mat<const float> of_ways, Vec<float> sums) {
+        kernels::add_ways<float>(lane, of_ways, {}, {sums.data, 1, sums.n, sums.n});
+      },
+      nodes, dgates);
+}
+
+template <class S>
+void Gpt2<S>::experts_up(const Pass& p, int l, MatView<const S> x) {
+  if (group_ != nullptr) return group_up(p, l, x);
   const Index n = p.batch.samples;
-  expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), reads(routes(n, l).slots),
-                 stream(store(l).ln2, n, slot(l)), RowOf::token, Trans::yes, 0,
-                 inside(store(l).fc, n, s_.U, inner_slot(l)));  // (R k, U)
+  expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), reads(routes(n, l).slots), x,
+                 RowOf::token, Trans::yes, 0, inside(store(l).fc, n, way_.U, inner_slot(l)));  // (R k, U)
 }
 
 template <class S>
@@ -89,20 +152,29 @@ void Gpt2<S>::experts_down(const Pass& p, int l, MatView<S> branch) {
   if (group_ != nullptr)
     group_down(p, l);
   else
-    expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.slots),
-                   inside(store(l).gelu, n, s_.F, inner_slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), rows);
+    row_expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.slots),
+                       inside(store(l).gelu, n, way_.F, inner_slot(l)), s_.mlp_segment(), s_.k, own_rows(rows, n),
+                       reads(to.gates));
   p.launch(
       "experts", SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + branch.rows * branch.cols),
-      [](Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, Mat<const S> y, Mat<S> out) {
-        kernels::expert_combine<S>(lane, slots, gates, y, out);
+      [own = own_slots(n)](Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, Mat<const S> y,
+                           Mat<S> out) {
+        const Index tokens = out.rows / own.count;
+        for (Index i = 0; i < own.count; ++i)
+          kernels::expert_combine<S>(lane, {slots.data + own.slot(i), own.size}, {gates.data + own.slot(i), own.size},
+                                     {y.row(own.row(i)), own.size, y.cols, y.stride},
+                                     {out.row(i * tokens), tokens, out.cols, out.stride});
       },
-      reads(to.slots), reads(to.gates), reads(rows), branch);
+      reads(to.slots), reads(to.gates), reads(own_rows(rows, n)), branch);
 }
 
+// Layer by layer from the model's first one on, whatever stage they are on.
 template <class S>
 void Gpt2<S>::add_router_losses(Launcher& launch, Index samples) {
   const Index rows = samples * s_.T;
-  const MatView<const float> more{experts_.losses.get(), 0, routed_layers(), rows, rows};  // (layers, R)
+  const int first = bug_.is(Bug::router_losses_of_last_stage) ? first_routed() - experts_.first : 0;
+  const MatView<const float> more{experts_.losses.get(), first * rows, std::max(0, piece_.end - experts_.first - first),
+                                  rows, rows};  // (layers, R)
   launch(
       "router losses", SEEKSIM_SITE, memory_cost((more.rows + 2) * rows),
       [](Lane lane, Mat<const float> of_layers, Vec<float> losses) {
@@ -127,8 +199,29 @@ void Gpt2<S>::expert_grad(const Pass& p, const ParameterInfo& w, VecView<const s
         slots.part(first * k, rows * k), a.row_range(first * k, rows * k),
         b.row_range(first * of_token, rows * of_token),
         MatView<float>{dw.buffer, dw.offset, w.rows(), w.cols(), w.cols()});
+    if (tensor_ != nullptr && bug_.is(Bug::slabs_to_next_expert, p.launch.last().rank)) shift_experts(p, w, dw);
   }
   p.sink->close(w.offset, w.size);
+}
+
+// Of the gradients of both losses, which begin on the stage of their layer.
+template <class S>
+float Gpt2<S>::router_loss_scale(const Pass& p) const {
+  if (bug_.is(Bug::router_losses_left_behind) && !piece_.heads) return 0;
+  return p.batch.loss_scale / (bug_.is(Bug::router_losses_by_stages) ? float(stages_) : 1.0f);
+}
+
+// A planted bug: each expert gets the gradient of the one before.
+template <class S>
+void Gpt2<S>::shift_experts(const Pass& p, const ParameterInfo& w, VecView<float> dw) {
+  p.launch(
+      w.name, SEEKSIM_SITE, memory_cost(2 * dw.n),
+      [each = w.of_expert](Lane lane, Vec<float> all) {
+        kernels::change_on_host(lane, all, [each](Vec<float> values) {
+          std::rotate(values.data, values.data + values.n - each, values.data + values.n);
+        });
+      },
+      dw);
 }
 
 // From the gradient of the gates to that of the logits, and from both losses.
@@ -145,38 +238,68 @@ void Gpt2<S>::route_backward(const Pass& p, int l) {
         [](Lane lane, Vec<float> values) { kernels::fill_bits(lane, values, 0); }, dgates);
   p.launch(
       "router", SEEKSIM_SITE, memory_cost(3 * rows * s_.E, 6),
-      [router = router_of(n), scale = experts_.loss_scale](
+      [router = router_of(n), scale = router_loss_scale(p)](
           Lane lane, Mat<const float> probs, Vec<const std::int32_t> slots, Vec<const float> gates,
           Mat<const float> shares, Vec<const float> spreads, Vec<const float> d, Mat<S> dlogits) {
         kernels::route_backward<S>(lane, router, probs, slots, gates, shares, spreads, d, scale, dlogits);
       },
       reads(to.probs), reads(to.slots), reads(to.gates), reads(to.shares), reads(to.spreads), reads(dgates),
-      act(work_->experts.dlogits, n, s_.E));
+      dlogits(n, l));
 }
 
 // Through the experts, where all of them are here: gradients of the gates, of both products' weights, and of what comes
 // out of the first product.
 template <class S>
-void Gpt2<S>::all_experts_backward(const Pass& p, int l, MatView<const S> dbranch) {
+MatView<const S> Gpt2<S>::all_experts_backward(const Pass& p, int l, MatView<const S> dbranch) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const RouteViews to = routes(n, l);
   const VecView<const std::int32_t> slots = reads(to.slots);
   const LayerStore& kept = store(l);
-  const MatView<S> active = inside(kept.gelu, n, s_.F, inner_slot(l)), dactive = inside(work_->dgelu, n, s_.F);
-  const MatView<S> rows = inside(work_->experts.rows, n, s_.C), dup = dfc(n, l);  // (R k, C), (R k, U)
+  const MatView<S> active = inside(kept.gelu, n, way_.F, inner_slot(l)),
+                   dactive = inside(work_->dgelu, n, way_.F);  // (R k, F)
+  const VecView<float> dgates = vec<float>(*work_->experts.dgates, 0, slots.n);
+  const MatView<S> rows = dslots(n, l), dup = dfc(n, l);  // (R k, C), (R k, U)
 
-  const ParameterInfo &down = w(LayerPart::mlp_proj_weight), &up = w(LayerPart::c_fc_weight);
-  expert_product(p, SEEKSIM_SITE, down, slots, dbranch, RowOf::token, Trans::yes, 0, dactive);
+  expert_product(p, SEEKSIM_SITE, w(LayerPart::mlp_proj_weight), slots, dbranch, RowOf::token, Trans::yes, 0, dactive);
   p.launch(
       "experts", SEEKSIM_SITE, memory_cost(4 * dactive.rows * dactive.cols + 2 * rows.rows * rows.cols),
-      [](Lane lane, Vec<const std::int32_t> chosen, Vec<const float> gates, Mat<const S> dout, Mat<const S> x,
-         Mat<S> dx, Vec<float> dgates,
-         Mat<S> dy) { kernels::expert_combine_backward<S>(lane, chosen, gates, dout, x, dx, dgates, dy); },
-      slots, reads(to.gates), dbranch, reads(active), dactive, vec<float>(*work_->experts.dgates, 0, rows.rows), rows);
-  expert_grad(p, down, slots, active, rows, RowOf::slot);
-  activate_backward(p, dactive, inside(kept.fc, n, s_.U, inner_slot(l)), dup, s_.mlp_segment());
-  expert_grad(p, up, slots, dup, stream(kept.ln2, n, slot(l)), RowOf::token);
+      [segment = gate_segment()](Lane lane, Vec<const std::int32_t> chosen, Vec<const float> gates, Mat<const S> dout,
+                                 Mat<const S> x, Mat<S> dx, Vec<float> of_gates, Mat<S> dy) {
+        kernels::expert_combine_backward<S>(lane, chosen, gates, dout, x, dx, of_gates, dy, segment);
+      },
+      slots, reads(to.gates), dbranch, reads(active), dactive, gate_nodes(dgates), rows);
+  sum_gate_nodes(p, dgates);
+  if (p.sink != nullptr) experts_down_grad(p, l);
+  activate_backward(p, dactive, inside(kept.fc, n, way_.U, inner_slot(l)), dup, s_.mlp_segment());
+  const MatView<const S> x =
+      all_rows(p, w(LayerPart::c_fc_weight).name, SEEKSIM_SITE, stream(kept.ln2, n, slot(l)));  // dbranch was there
+  if (p.sink != nullptr) experts_up_grad(p, l, x);
+  return x;
+}
+
+template <class S>
+void Gpt2<S>::experts_down_grad(const Pass& p, int l) {
+  const Index n = p.batch.samples;
+  const ParameterInfo& down = parameters_.layer(l, LayerPart::mlp_proj_weight);
+  const MatView<const S> active = inside(store(l).gelu, n, way_.F, inner_slot(l));
+  if (group_ != nullptr) return arrived_grad(p, down, reads(arrivals(l).experts), active, dslots(n, l));
+  expert_grad(p, down, reads(routes(n, l).slots), active, dslots(n, l), RowOf::slot);
+}
+
+template <class S>
+void Gpt2<S>::experts_up_grad(const Pass& p, int l, MatView<const S> x) {
+  const Index n = p.batch.samples;
+  const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
+  if (group_ != nullptr) return arrived_grad(p, up, reads(arrivals(l).experts), dfc(n, l), arrivals(l).rows);
+  expert_grad(p, up, reads(routes(n, l).slots), dfc(n, l), x, RowOf::token);
+}
+
+// Every tensor way has all rows and the whole router, and so the whole gradient of it.
+template <class S>
+void Gpt2<S>::router_grad(const Pass& p, int l, MatView<const S> x) {
+  const ParameterInfo& router = parameters_.layer(l, LayerPart::router_weight);
+  weight_grad(p, router, true, x, dlogits(p.batch.samples, l), router.offset);
 }
 
 template <class S>
@@ -239,41 +362,62 @@ template <class S>
 void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
   const Index n = p.batch.samples;
   const VecView<const std::int32_t> slots = reads(routes(n, l).slots);
-  shared_backward(p, l, dbranch);
-  if (group_ != nullptr)
-    group_backward(p, l, dbranch);
-  else
-    all_experts_backward(p, l, dbranch);
-
   const ParameterInfo& router = parameters_.layer(l, LayerPart::router_weight);
-  const MatView<S> dlogits = act(work_->experts.dlogits, n, s_.E), drouter = dmid(n, l);  // (R, E), (R, C)
+  shared_backward(p, l, dbranch);
+  MatView<const S> x;
+  if (group_ != nullptr) {
+    group_backward(p, l, dbranch);
+    x = all_rows(p, router.name, SEEKSIM_SITE, stream(store(l).ln2, n, slot(l)));
+  } else {
+    x = all_experts_backward(p, l, dbranch);
+  }
+
+  const MatView<S> drouter = dmid(n, l);  // (Rs, C)
+  const OwnSlots own = own_slots(n);
+  const Index tokens = own.size / s_.k;
   route_backward(p, l);
-  linear_grad(p, router, nullptr, true, stream(store(l).ln2, n, slot(l)), dlogits, router.offset);
-  product<S, S>(p.launch, router.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, router), drouter, 0);
+  if (p.sink != nullptr) router_grad(p, l, x);
+  for (Index i = 0; i < own.count; ++i)
+    product<S, S>(p.launch, router.name, SEEKSIM_SITE, Trans::no, Trans::no,
+                  dlogits(n, l).row_range(own.slot(i) / s_.k, tokens), weight(p, router),
+                  drouter.row_range(i * tokens, tokens), 0);
   const MatView<S> rows = group_ != nullptr ? slot_rows(n) : inside(work_->experts.rows, n, s_.C);  // (R k, C)
   if (group_ == nullptr)
-    expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), slots, dfc(n, l), RowOf::slot,
-                   Trans::no, s_.up_segment(), rows);
+    row_expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), slots, dfc(n, l), s_.up_segment(),
+                       s_.k, own_rows(rows, n));
   p.launch(
       "experts", SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + 2 * dln.rows * dln.cols),
-      [](Lane lane, Vec<const std::int32_t> chosen, Mat<const S> dx, Mat<const S> of_router, Mat<S> out) {
-        kernels::expert_collect<S>(lane, chosen, dx, of_router, out);
+      [own, tokens](Lane lane, Vec<const std::int32_t> chosen, Mat<const S> dx, Mat<const S> of_router, Mat<S> out) {
+        for (Index i = 0; i < own.count; ++i)
+          kernels::expert_collect<S>(lane, {chosen.data + own.slot(i), own.size},
+                                     {dx.row(own.row(i)), own.size, dx.cols, dx.stride},
+                                     {of_router.row(i * tokens), tokens, of_router.cols, of_router.stride},
+                                     {out.row(i * tokens), tokens, out.cols, out.stride});
       },
-      slots, reads(rows), reads(drouter), dln);
+      slots, reads(own_rows(rows, n)), reads(drouter), dln);
   const bool lost = bug_.is(Bug::shared_gradient_lost, p.launch.last().rank);
   if (experts_.plan.shared_in_layer(l) && !lost) add_shared(p, SEEKSIM_SITE, dln);
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                       \
-  template typename Gpt2<S>::RouteViews Gpt2<S>::routes(Index, int) const;                                           \
+  template RouteViews Gpt2<S>::routes(Index, int) const;                                                             \
   template void Gpt2<S>::expert_product(const Pass&, const char*, const ParameterInfo&, VecView<const std::int32_t>, \
                                         MatView<const S>, RowOf, Trans, Index, MatView<S>);                          \
-  template void Gpt2<S>::route(const Pass&, int);                                                                    \
-  template void Gpt2<S>::experts_up(const Pass&, int);                                                               \
+  template void Gpt2<S>::row_expert_product(const Pass&, const char*, const ParameterInfo&,                          \
+                                            VecView<const std::int32_t>, MatView<const S>, Index, Index, MatView<S>, \
+                                            VecView<const float>);                                                   \
+  template void Gpt2<S>::sum_gate_nodes(const Pass&, VecView<float>);                                                \
+  template void Gpt2<S>::shift_experts(const Pass&, const ParameterInfo&, VecView<float>);                           \
+  template void Gpt2<S>::route(const Pass&, int, MatView<const S>);                                                  \
+  template void Gpt2<S>::experts_up(const Pass&, int, MatView<const S>);                                             \
   template void Gpt2<S>::experts_down(const Pass&, int, MatView<S>);                                                 \
   template void Gpt2<S>::shared_up(const Pass&, int);                                                                \
   template void Gpt2<S>::shared_down(const Pass&, int, MatView<S>);                                                  \
   template void Gpt2<S>::add_router_losses(Launcher&, Index);                                                        \
+  template VecView<float> Gpt2<S>::router_losses(Index, int) const;                                                  \
+  template void Gpt2<S>::experts_down_grad(const Pass&, int);                                                        \
+  template void Gpt2<S>::experts_up_grad(const Pass&, int, MatView<const S>);                                        \
+  template void Gpt2<S>::router_grad(const Pass&, int, MatView<const S>);                                            \
   template void Gpt2<S>::experts_backward(const Pass&, int, MatView<const S>, MatView<S>);
 SEEKSIM_INSTANTIATE(float)
 SEEKSIM_INSTANTIATE(kernels::bf16)

@@ -208,8 +208,9 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   norm(p, SEEKSIM_SITE, w(LayerPart::ln_2_weight), bias(l, LayerPart::ln_2_bias), mid, ln2,
        stream_values(kept.mean2, n, a), stream_values(kept.rstd2, n, a));
   if (s_.routed(l)) {
-    route(p, l);
-    experts_up(p, l);
+    const MatView<const S> rows = all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2);
+    route(p, l, rows);
+    experts_up(p, l, rows);
   } else {
     column_product(p, SEEKSIM_SITE, w(LayerPart::c_fc_weight), bias(l, LayerPart::c_fc_bias),
                    all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), mlp(n, l).fc);  // (R, U)
@@ -343,7 +344,6 @@ void Gpt2<S>::leave_out_losses(Launcher& launch, Index samples) {
 template <class S>
 void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
   const MatView<S> logits = act(head_.logits, samples, way_.V);  // (R, V)
-  experts_.loss_scale = scale;
   if (tensor_ != nullptr) {
     tensor_->cross_entropy<S>(launch, samples, logits, reads(targets(samples)), scale,
                               row_values(head_.token_losses, samples));

@@ -1,5 +1,6 @@
 // Gradients of parameters: sums over samples, made block by block, each block a node of the tree.
 #include "kernels/embedding.h"
+#include "kernels/host_access.h"
 #include "kernels/layer_norm.h"
 #include "kernels/pointwise.h"
 #include "kernels/rms_norm.h"
@@ -84,7 +85,13 @@ void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const Parameter
                           MatView<const S> x, MatView<const S> dy, Index weight_offset) {
   if (bias != nullptr) bias_grad<S>(p, *bias, dy);
   if (w.frozen) return;
-  if (column) x = all_rows(p, w.name, SEEKSIM_SITE, x);
+  weight_grad(p, w, column, column ? all_rows(p, w.name, SEEKSIM_SITE, x) : x, dy, weight_offset);
+}
+
+template <class S>
+void Gpt2<S>::weight_grad(const Pass& p, const ParameterInfo& w, bool column, MatView<const S> x, MatView<const S> dy,
+                          Index weight_offset) {
+  if (w.frozen) return;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const Index first = p.blocks[b].first * way_.block, rows = p.blocks[b].count * way_.block;
     const MatView<const S> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
@@ -99,6 +106,15 @@ void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const Parameter
     }
     product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw,
                       way_.segment);
+    if (bug_.is(Bug::router_gradient_of_each_way) && w.part == int(LayerPart::router_weight) && tensor_ != nullptr)
+      p.launch(
+          w.name, SEEKSIM_SITE, memory_cost(2 * w.size),
+          [times = float(tensor_->ways())](Lane lane, Vec<float> all) {
+            kernels::change_on_host(lane, all, [times](Vec<float> values) {
+              for (Index i = 0; i < values.n; ++i) values.data[i] *= times;
+            });
+          },
+          VecView<float>{dw.buffer, dw.offset, w.size});
   }
   p.sink->close(weight_offset, w.size);
 }
@@ -228,6 +244,8 @@ void Gpt2<S>::norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const
   template void Gpt2<S>::embedding_grads(const Pass&);                                                                \
   template void Gpt2<S>::linear_grad(const Pass&, const ParameterInfo&, const ParameterInfo*, bool, MatView<const S>, \
                                      MatView<const S>, Index);                                                        \
+  template void Gpt2<S>::weight_grad(const Pass&, const ParameterInfo&, bool, MatView<const S>, MatView<const S>,     \
+                                     Index);                                                                          \
   template void Gpt2<S>::bias_grad<float>(const Pass&, const ParameterInfo&, MatView<const float>);                   \
   template void Gpt2<S>::norm_grad(const Pass&, const ParameterInfo&, const ParameterInfo*, MatView<const S>,         \
                                    MatView<const S>, VecView<const float>, VecView<const float>);

@@ -27,11 +27,15 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
       piece_(parameters.pieces()[piece]),
       eps_(static_cast<float>(plan.definition.model.norm_eps)),
       samples_max_(samples_max),
+      stages_(plan.layout.parallel.pipeline),
       drop_{.embedding = kernels::dropout_of(plan.definition.model.dropout.embedding),
             .attention = kernels::dropout_of(plan.definition.model.dropout.attention),
             .residual = kernels::dropout_of(plan.definition.model.dropout.residual)},
       bug_(plan.bug),
-      experts_{.plan = plan.definition.model.experts, .losses = {}},
+      experts_{.plan = plan.definition.model.experts,
+               .travel = plan.definition.model.experts.has_losses() && !(piece_.embeds && piece_.heads),
+               .first = plan.definition.model.experts.has_losses() ? s_.first_routed : first_routed(),
+               .losses = {}},
       work_(std::move(workspace)) {
   if (bug_.mutant == Mutant::dropout_scale_missing)
     drop_.embedding.factor = drop_.attention.factor = drop_.residual.factor = 1;
@@ -39,13 +43,15 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
                 "logit_scale is for fp32 only, not %s", std::string(name(element_type<S>())).c_str());
   const Index R = samples_max * way_.rows, Rs = samples_max * way_.tokens, C = s_.C;
   const bool defers = plan.layout.parallel.defers();
-  SEEKSIM_CHECK(s_.E == 0 || (tensor == nullptr && context == nullptr && !defers),
-                "experts in a model that is cut, %d stages", plan.layout.parallel.pipeline);
+  SEEKSIM_CHECK(s_.E == 0 || context == nullptr, "experts in a model that is cut, %d ways",
+                plan.layout.parallel.ways());
+  SEEKSIM_CHECK(s_.E == 0 || tensor == nullptr || (experts_.plan.slabs && !defers), "experts without slabs, %d ways",
+                tensor != nullptr ? tensor->ways() : 1);
   lay_out_slots(device, plan);
   make_ids(device);
   x_ = stored(device, "residual stream", count_.residual * Rs * C);
   if (count_.layers.layers > 0) kept_ = make_layers(device, count_.layers);
-  if (s_.E > 0) experts_.losses = floats(device, "router losses", routed_layers() * R);
+  if (s_.E > 0) experts_.losses = floats(device, "router losses", std::max(0, piece_.end - experts_.first) * R);
   if (piece_.heads) {
     head_.norm = stored(device, "ln_f", Rs * C), head_.rstd = floats(device, "ln_f rstd", Rs);
     if (!llama_) head_.mean = floats(device, "ln_f mean", Rs);
@@ -104,10 +110,11 @@ LayerStore Gpt2<S>::make_layers(Device& device, const StoreSlots& of) const {
     store.probs = stored(device, "attention probabilities", Rt * way_.H * s_.T);
   if (fused_ && way_.by_heads()) store.heads = stored(device, "attention by heads", Rt * way_.attended);
   const Index inside = (s_.E > 0 ? of.routed : slots) * inside_rows_max();
-  store.fc = stored(device, "mlp.c_fc", inside * way_.U), store.gelu = stored(device, "gelu", inside * F);
+  if (inside > 0)
+    store.fc = stored(device, "mlp.c_fc", inside * way_.U), store.gelu = stored(device, "gelu", inside * F);
   if (s_.E == 0) return store;
-  store.routes = make_routes(device, of.routed);
-  if (group_ != nullptr) store.arrivals = make_arrivals(device, of.routed);
+  if (of.routed > 0) store.routes = make_routes(device, of.routed);
+  if (of.routed > 0 && group_ != nullptr) store.arrivals = make_arrivals(device, of.routed);
   const auto mlp = [&](const char* fc, const char* active, Index layers, const MlpShape& shape) {
     const Index rows = layers * samples_max_ * way_.rows;
     if (rows * shape.F == 0) return MlpStore{};
@@ -131,13 +138,17 @@ RouteStore Gpt2<S>::make_routes(Device& device, Index slots) const {
 }
 
 template <class S>
-ExpertWork Gpt2<S>::make_expert_work(Device& device) const {
+ExpertWork Gpt2<S>::make_expert_work(Device& device, bool defers) const {
   const Index R = samples_max_ * s_.T;
   ExpertWork work;
-  work.logits = floats(device, "router logits", R * s_.E), work.dlogits = stored(device, "d router logits", R * s_.E);
+  work.logits = floats(device, "router logits", R * s_.E);
+  if (!defers) work.dlogits = stored(device, "d router logits", R * s_.E);
+  if (experts_.travel && !piece_.heads) work.losses = floats(device, "router losses once more", R);
   work.rows = stored(device, "rows of experts", inside_rows_max() * s_.C);
   work.dgates = floats(device, "d gates", R * s_.k);
   if (way_.shared.F > 0) work.shared = stored(device, "rows of the shared expert", R * s_.C);
+  if (bug_.is(Bug::arrivals_of_last_micro_batch) && group_ != nullptr)
+    work.arrivals = make_arrivals(device, piece_.layers());
   return work;
 }
 
@@ -195,7 +206,7 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
   };
   work.dgelu = stored(device, "d gelu", widest(way_.F, way_.dense.F, way_.shared.F));
   if (!defers) work.dfc = stored(device, "d mlp.c_fc", widest(way_.U, way_.dense.U, way_.shared.U));
-  if (s_.E > 0) work.experts = make_expert_work(device);
+  if (s_.E > 0) work.experts = make_expert_work(device, defers);
   if (group_ != nullptr) work.group = make_group_work(device);
   if (llama_) work.angles = floats(device, "rotary angles", s_.T * s_.D);
   if (fused_) return;
@@ -209,7 +220,12 @@ Gpt2Deferred Gpt2<S>::make_deferred(Device& device) const {
   Gpt2Deferred kept;
   kept.dln1 = stored(device, "d ln_1", Rs * C), kept.dln2 = stored(device, "d ln_2", Rs * C);
   kept.dmid = stored(device, "d residual after attention", Rs * C);
-  kept.dqkv = stored(device, "d qkv", R * way_.Q), kept.dfc = stored(device, "d mlp.c_fc", R * way_.U);
+  kept.dqkv = stored(device, "d qkv", R * way_.Q);
+  kept.dfc = stored(device, "d mlp.c_fc", layers * inside_rows_max() * way_.U);
+  if (s_.E > 0) {
+    kept.dslots = stored(device, "d rows of experts", layers * inside_rows_max() * s_.C);
+    kept.dlogits = stored(device, "d router logits", R * s_.E);
+  }
   if (drop_.residual.on()) {
     kept.dropped_att = stored(device, "d attention branch", Rs * C);
     kept.dropped_mlp = stored(device, "d mlp branch", Rs * C);

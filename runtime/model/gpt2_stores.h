@@ -78,11 +78,13 @@ struct LayerStore {
 
 // Working memory of a layer with experts.
 struct ExpertWork {
-  BufferPtr logits;   // (R, E)    of the router, in fp32
-  BufferPtr rows;     // (R k, C)  out of the experts; backward: the gradient of that, then of what goes into them
-  BufferPtr dgates;   // (R k)
-  BufferPtr dlogits;  // (R, E)
-  BufferPtr shared;   // (R, C)  out of the shared expert; backward: the gradient of what goes into it
+  BufferPtr logits;       // (R, E)    of the router, in fp32
+  BufferPtr rows;         // (R k, C)  out of the experts; backward: the gradient of that, then of what goes into them
+  BufferPtr dgates;       // (R k)
+  BufferPtr dlogits;      // (R, E)
+  BufferPtr shared;       // (R, C)  out of the shared expert; backward: the gradient of what goes into it
+  BufferPtr losses;       // (R)      of a router whose layer is computed again, where those of the first time travel
+  ArrivalStore arrivals;  // a bug's: of the layers of all micro-batches in flight
 };
 
 // More of it where the experts are divided among ranks; ExpertWork's rows are (N, C) there.
@@ -122,9 +124,43 @@ struct Gpt2Workspace {
 struct Gpt2Deferred {
   BufferPtr dln1, dln2, dmid;          // (layers, Rs, C)
   BufferPtr dqkv;                      // (layers, R, Q)
-  BufferPtr dfc;                       // (layers, R, U)
+  BufferPtr dfc;                       // (layers, R k, U)
+  BufferPtr dslots, dlogits;           // (layers, R k, C), (layers, R, E)  of experts
   BufferPtr dropped_att, dropped_mlp;  // (layers, Rs, C)  where a branch drops values
   BufferPtr dlnf;                      // (Rs, C)
+};
+
+// Where layer l's activations are, and the residual stream into it.
+struct LayerSlots {
+  bool shared = false;  // in the workspace; else they are this micro-batch's own
+  int activations = 0;
+  int inner = 0;  // among layers that have experts, or among those that have none: of what only they have
+  bool residual_shared = false;
+  int residual = 0;     // in x_ or the workspace, or
+  int checkpoint = -1;  // in checkpoints_
+};
+
+// How many layers have a place of their own.
+struct StoreSlots {
+  int layers = 0;
+  int routed = 0, dense = 0;  // of what only layers with experts have, or those without
+};
+
+// What the routers of a layer have made of the rows of tokens.
+struct RouteViews {
+  MatView<float> probs;
+  VecView<std::int32_t> slots;
+  VecView<float> gates;
+  MatView<float> shares;
+  VecView<float> spreads;
+};
+
+// Slots of the tokens that are here in the residual stream: of `count` samples, `size` each, `step` apart.
+struct OwnSlots {
+  Index count = 1, first = 0, size = 0, step = 0;
+  bool apart = false;  // their rows lie one sample after the other, without those of other tokens
+  Index slot(Index sample) const { return first + sample * step; }
+  Index row(Index sample) const { return apart ? sample * size : slot(sample); }
 };
 
 }  // namespace seeksim::runtime

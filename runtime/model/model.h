@@ -28,6 +28,7 @@ struct Batch {
   std::int64_t step = 0;
   std::uint64_t seed = 0;       // of the training
   bool trains = true;           // false: nothing is dropped
+  float loss_scale = 0;         // that loss() multiplies gradients by; losses of a layer are so on every stage
   Index learned = 0;            // tokens of each sample that have a loss, the first ones; 0: all
   std::int32_t separator = -1;  // the token that ends a document; -1: each sample is one
   const std::vector<PackedDocument>* documents = nullptr;  // of all samples, in order; null: each is one document
@@ -106,6 +107,10 @@ class Model {
   // The residual stream between pieces, (samples * T, C): into this one, to be filled before forward; out of it.
   virtual AnyVec arriving(Index samples) = 0;
   virtual AnyVec leaving(Index samples) = 0;
+  // What goes along with it: losses of tokens that layers before the head have, in fp32, to be added where it is. Those
+  // of all layers before this piece; of its own too. Empty where there are none.
+  virtual VecView<float> arriving_losses(Index /*samples*/) { return {}; }
+  virtual VecView<float> leaving_losses(Index /*samples*/) { return {}; }
   // The gradient of leaving(), to be filled before backward, which makes it that of arriving().
   virtual AnyVec gradient_in(Index samples) = 0;
   virtual AnyVec gradient_out(Index samples) = 0;

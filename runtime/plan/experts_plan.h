@@ -19,6 +19,8 @@ struct ExpertsPlan {
   int shared = 0;        // experts that every token goes to, without a gate: one mlp as wide as they are together
   int dense_layers = 0;  // layers at the front that have one mlp,
   int dense_ffn = 0;     // so wide; 0: as the experts of a token, shared ones too
+  bool slabs = false;    // an expert's width has 8 slabs, and what is summed over it goes by them: tensor
+                         // parallelism can cut it
 
   static constexpr int kMost = 1024;
   static constexpr int kMostPerToken = 16;

@@ -17,7 +17,7 @@ class GatherRule;  // comm/gather_rule.h
 struct ParallelPlan {
   int pipeline = 1;  // stages
   int tensor = 1;    // ways: 1, 2, 4 or 8
-  int expert = 1;    // ranks of an expert group, which have samples of their own; with one tensor way only
+  int expert = 1;    // ranks of an expert group, which have samples of their own; tensor ways of one do not
   int context = 1;   // ranks of a context group, which share each sample's tokens: 1, 2, 4 or 8; with one way of others
   bool context_zigzag = false;  // each has a chunk from the front of a sample and one from its end, not one stretch
   bool ring_attention = false;  // its ranks attend to blocks of keys and values that go around, not by heads of theirs
@@ -31,7 +31,7 @@ struct ParallelPlan {
   int virtual_stages = 1;   // pieces of the model a stage; more than one under the interleaved schedule only
   std::vector<int> layers;  // of each piece, in the order of the model; empty: as even as can be
 
-  // Ranks of a stage that go through each of its layers together: tensor ways, an expert group or a context group.
+  // Ranks of a stage that go through each of its layers together: tensor ways and an expert group, or a context group.
   int ways() const { return tensor * expert * context; }
   int ranks_of_sample() const { return pipeline * tensor * context; }  // that work on the same samples
   int ranks() const { return pipeline * ways(); }                      // of one replica of the model

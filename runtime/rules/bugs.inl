@@ -46,6 +46,37 @@ SEEKSIM_BUG(experts_scattered_over_all,
             "gradients of experts are gathered in a group as all others are, and so those of other ranks' experts are "
             "added to them (world.expert, stages 2 and 3)",
             "golden")
+SEEKSIM_BUG(router_losses_of_last_stage,
+            "the loss that is reported has the routers' losses of the last stage's layers alone (pipeline)", "golden")
+SEEKSIM_BUG(router_losses_left_behind,
+            "routers of all stages but the last get no gradient from their losses, which only the last stage begins with "
+            "(pipeline)",
+            "golden")
+SEEKSIM_BUG(router_losses_by_stages, "gradients of the routers' losses are divided by the number of stages (pipeline)",
+            "golden")
+SEEKSIM_BUG(arrivals_of_last_micro_batch,
+            "where rows came from is kept for the micro-batch that went forward last, not for each in flight (pipeline, "
+            "world.expert)",
+            "golden")
+SEEKSIM_BUG(out_of_step_in_group,
+            "rank 1 goes forward with all its micro-batches first, which the other ranks of its expert group do not "
+            "(pipeline, world.expert)",
+            "no_recovery")
+SEEKSIM_BUG(router_gradient_of_each_way,
+            "the router's gradient is added up over tensor ways, each of which has all of it (experts, world.tensor)",
+            "golden")
+SEEKSIM_BUG(gates_before_ways_sum,
+            "rank 1 multiplies what its slabs of experts make by the gates before the sum over tensor ways too "
+            "(experts, world.tensor)",
+            "golden")
+SEEKSIM_BUG(gate_gradient_of_own_slabs,
+            "each tensor way takes the gradient of gates from its own slabs of experts alone (experts, world.tensor)",
+            "replicas_equal")
+SEEKSIM_BUG(slabs_to_next_expert,
+            "rank 1 takes gradients of its slabs of an expert for those of the next expert (experts, world.tensor)",
+            "golden")
+SEEKSIM_BUG(experts_norm_of_first_way,
+            "the gradient norm has of experts the slabs of the first tensor way alone (experts, world.tensor)", "golden")
 SEEKSIM_BUG(router_gradient_lost, "rank 1 gives the router no gradient through the gates", "golden")
 SEEKSIM_BUG(sigmoid_gates_undivided, "the chosen sigmoid gates of a token are not divided by their sum", "golden")
 SEEKSIM_BUG(gates_scaled_twice, "gates are multiplied by gate_scale by the router, and by the layer again", "golden")
@@ -160,18 +191,6 @@ SEEKSIM_BUG(local_layer_number, "dropout counts layers from a stage's first one,
             "golden")
 SEEKSIM_BUG(scaled_at_every_stage,
             "each stage divides the gradient that it sends back by the number of micro-batches (pipeline)", "golden")
-SEEKSIM_BUG(speculation_kept_when_clipped,
-            "a step that was made before its gradient's norm was known is kept, although the gradient is clipped "
-            "(super_offload)",
-            "golden")
-SEEKSIM_BUG(speculation_kept_on_overflow,
-            "a step that was made before it was known to overflow stays in the state when it is skipped (super_offload)",
-            "golden")
-SEEKSIM_BUG(speculation_leaves_moments,
-            "of a step that was made ahead the weights are taken, and the moments are left as they were "
-            "(super_offload)",
-            "golden")
-SEEKSIM_BUG(ddp_buckets_differ, "rank 1 cuts gradients into other buckets than the others (ddp)", "collectives_match")
 SEEKSIM_BUG(last_bucket_never_reduced,
             "the gradients that backward completes last are never reduced (stages 2 and 3, ddp)",
             "golden")

@@ -84,3 +84,15 @@ SEEKSIM_BUG(outer_momentum_not_saved,
 SEEKSIM_BUG(inner_moments_reset, "an outer step zeroes the workers' moments (local_sgd)", "golden")
 SEEKSIM_BUG(outer_step_repeated,
             "an outer step that a recovery has to make up for is made twice (local_sgd, a message lost in it)", "golden")
+SEEKSIM_BUG(speculation_kept_when_clipped,
+            "a step that was made before its gradient's norm was known is kept, although the gradient is clipped "
+            "(super_offload)",
+            "golden")
+SEEKSIM_BUG(speculation_kept_on_overflow,
+            "a step that was made before it was known to overflow stays in the state when it is skipped (super_offload)",
+            "golden")
+SEEKSIM_BUG(speculation_leaves_moments,
+            "of a step that was made ahead the weights are taken, and the moments are left as they were "
+            "(super_offload)",
+            "golden")
+SEEKSIM_BUG(ddp_buckets_differ, "rank 1 cuts gradients into other buckets than the others (ddp)", "collectives_match")

@@ -49,6 +49,7 @@ SEEKSIM_EDGE(activation_place_free, "receiving: the last user of where an activa
 SEEKSIM_EDGE(activation_received, "compute: an activation of another stage, before its piece runs on it")
 SEEKSIM_EDGE(activation_made, "sending: a piece's output, before it is sent")
 SEEKSIM_EDGE(activation_left, "compute: that it is sent, before the next one is written there")
+SEEKSIM_EDGE(router_losses_left, "receiving: that losses of routers are sent on, before the next ones arrive there")
 SEEKSIM_EDGE(gradient_place_free, "receiving: the last user of where a gradient arrives")
 SEEKSIM_EDGE(gradient_received, "compute: a gradient of another stage, before backward begins with it")
 SEEKSIM_EDGE(gradient_made, "sending: a gradient, before it is sent back")

@@ -116,6 +116,7 @@ void Evaluation::forward(int micro_batch, std::size_t piece) {
                     .step = bench_.progress.step(),
                     .seed = bench_.definition().training_seed,
                     .trains = bench_.planted->evaluates_with_dropout(),
+                    .loss_scale = bench_.scale.at_loss,
                     .separator = packing.separator,
                     .documents = packing.on() ? &flight.documents : nullptr,
                     .fp8 = passes_.fp8(false)};
@@ -123,7 +124,7 @@ void Evaluation::forward(int micro_batch, std::size_t piece) {
   flight.model->forward(compute, tensors_.in_use(), batch);
   flight.gone_forward = compute.queue().record();
   if (about.heads) {
-    flight.model->loss(compute, count, bench_.scale.at_loss);
+    flight.model->loss(compute, count, batch.loss_scale);
     if (here)
       copy_values(compute, "held-out losses", SEEKSIM_SITE, AnyVec(flight.model->sample_losses(count)),
                   AnyVec(vec<float>(*losses_, range.begin - of_member_.begin, count)));

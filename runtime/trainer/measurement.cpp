@@ -27,7 +27,10 @@ void Measurement::allocate() {
   const Space home = bench_.plan.layout.offload.optimizer.space();
   norm_blocks_ = device.allocate(bytes, MemoryTag::scratch, "norm blocks");
   const std::size_t workers = std::size_t(tensors_.workers().size());
-  norms_ = device.allocate(workers * (p.trainable().size() + 1) * sizeof(float), MemoryTag::scratch, "norms");
+  norms_begin_ = {0};
+  for (const ParameterInfo* one : p.trainable())
+    norms_begin_.push_back(norms_begin_.back() + p.part().norm_parts(*one));
+  norms_ = device.allocate(workers * std::size_t(norms_begin_.back() + 1) * sizeof(float), MemoryTag::scratch, "norms");
   nonfinite_ = device.allocate_in(home, workers * sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
   SEEKSIM_CHECK((nonfinite_->data != nullptr) == bench_.has_values(),
                 "a run of shapes and a device with values, or the reverse");
@@ -46,13 +49,14 @@ VecView<float> Measurement::loss() const {
                            : tensors_.sums(tensors_.parameters().loss_offset(), 1);
 }
 
-VecView<float> Measurement::norm_of(Index trainable) const {
+VecView<float> Measurement::norms_of(Index trainable) const {
   Replica* const replica = world_.replica();
-  return replica != nullptr ? replica->own_norms().part(trainable, 1) : norms(trainable, 1);
+  const Index first = norms_begin_[std::size_t(trainable)], n = norms_begin_[std::size_t(trainable) + 1] - first;
+  return replica != nullptr ? replica->own_norms().part(first, n) : norms(first, n);
 }
 
 VecView<float> Measurement::norms(Index first, Index count) const {
-  const Index each = Index(tensors_.parameters().trainable().size()) + 1;
+  const Index each = norms_begin_.back() + 1;
   return vec<float>(*norms_, tensors_.worker() * each + first, count);
 }
 
@@ -104,15 +108,19 @@ void Measurement::measure_all() {
   count_nonfinite(bench_.compute, gradients, nonfinite());
   for (Index i = 0; i < Index(parameters.trainable().size()); ++i) {
     const ParameterInfo& p = *parameters.trainable()[std::size_t(i)];
-    with_float_type(gradients.type, [&](auto like) {
-      using G = decltype(like);
-      bench_.compute(
-          p.name, SEEKSIM_SITE, memory_cost(p.size, 2),
-          [slab = p.slab](Lane lane, Vec<const G> x, Vec<float> blocks, Vec<float> norm) {
-            kernels::norm2_of_slabs<G>(lane, x, slab, blocks, norm);
-          },
-          gradients.part(p.offset, p.size).as<const G>(), vec<float>(*norm_blocks_), norm_of(i));
-    });
+    const VecView<float> norms = norms_of(i);
+    const Index each = p.size / norms.n;
+    for (Index part = 0; part < norms.n; ++part) {
+      with_float_type(gradients.type, [&](auto like) {
+        using G = decltype(like);
+        bench_.compute(
+            p.name, SEEKSIM_SITE, memory_cost(each, 2),
+            [slab = p.slab](Lane lane, Vec<const G> x, Vec<float> blocks, Vec<float> norm) {
+              kernels::norm2_of_slabs<G>(lane, x, slab, blocks, norm);
+            },
+            gradients.part(p.offset + part * each, each).as<const G>(), vec<float>(*norm_blocks_), norms.part(part, 1));
+      });
+    }
   }
   fold_parameters();
 }
@@ -181,13 +189,16 @@ void Measurement::fold_norms() {
                                 vec<float>(*norm_blocks_, 0, partition.norm_blocks()));
   for (Index i = 0; i < Index(parameters.trainable().size()); ++i) {
     const ParameterInfo& p = *parameters.trainable()[std::size_t(i)];
-    const Index first = partition.first_norm_block(i), blocks = partition.first_norm_block(i + 1) - first;
-    bench_.compute(
-        p.name, SEEKSIM_SITE, memory_cost(blocks),
-        [of_slab = (p.slab + kBlock - 1) / kBlock](Lane lane, Vec<const float> squares, Vec<float> norm) {
-          kernels::tree_fold(lane, squares, norm, 1.0f, of_slab);
-        },
-        vec<const float>(*norm_blocks_, first, blocks), norm_of(i));
+    const VecView<float> norms = norms_of(i);
+    const Index first = partition.first_norm_block(i), blocks = (partition.first_norm_block(i + 1) - first) / norms.n;
+    for (Index part = 0; part < norms.n; ++part) {
+      bench_.compute(
+          p.name, SEEKSIM_SITE, memory_cost(blocks),
+          [of_slab = (p.slab + kBlock - 1) / kBlock](Lane lane, Vec<const float> squares, Vec<float> norm) {
+            kernels::tree_fold(lane, squares, norm, 1.0f, of_slab);
+          },
+          vec<const float>(*norm_blocks_, first + part * blocks, blocks), norms.part(part, 1));
+    }
   }
   fold_parameters();
 }
@@ -199,10 +210,10 @@ void Measurement::fold_parameters() {
   for (Index i = 0; i < count; ++i) {
     const ParameterInfo& p = *trainable[std::size_t(i)];
     if (!counts_in_norm(bench_.plan.bug.mutant, p.shape.size() > 1, i == 0))
-      clear_values(bench_.compute, p.name, SEEKSIM_SITE, AnyVec(norm_of(i)));
+      clear_values(bench_.compute, p.name, SEEKSIM_SITE, AnyVec(norms_of(i)));
   }
   if (Replica* replica = world_.replica()) {
-    copy_values(bench_.compute, "loss", SEEKSIM_SITE, loss(), replica->own_norms().part(count, 1));
+    copy_values(bench_.compute, "loss", SEEKSIM_SITE, loss(), replica->own_norms().part(norms_begin_.back(), 1));
     return;
   }
   bench_.compute(

@@ -55,7 +55,7 @@ class Measurement final : public VoteRider {
   void bring_norms(const ShardInfo& share);
   void fold_norms();
   void fold_parameters();
-  VecView<float> norm_of(Index trainable) const;
+  VecView<float> norms_of(Index trainable) const;        // one, or one an expert
   VecView<float> norms(Index first, Index count) const;  // of the chosen worker
   VecView<std::int64_t> nonfinite() const;               // likewise
   VecView<float> loss() const;
@@ -67,8 +67,10 @@ class Measurement final : public VoteRider {
   World& world_;
   BufferPtr norm_blocks_;  // norm^2 of blocks: of one slab, or (optimizer sharded) of all, then the loss
   BufferPtr home_norms_;   // norm^2 of the blocks of this rank's shard, then the loss, where the host measures them
-  BufferPtr norms_;        // norm^2 of each parameter, then of all; one after another of each worker that is here
-  BufferPtr nonfinite_;    // a count, likewise
+  std::vector<Index> norms_begin_;  // of each trained parameter, where its norms are among those of all; where they end
+  BufferPtr norms_;  // norm^2 of each parameter (of each expert, where its slabs are on several ways), then of all; one
+                     // after another of each worker that is here
+  BufferPtr nonfinite_;               // a count, likewise
   std::vector<OfWorker> here_, all_;  // of the step under way: those that are here; all, as the vote told
 };
 

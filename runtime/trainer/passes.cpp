@@ -290,6 +290,7 @@ Batch Passes::batch(const InFlight& flight, bool backward) const {
           .first_sample = drawn.first_sample,
           .step = drawn.step,
           .seed = drawn.seed,
+          .loss_scale = loss_scale(flight) * loss_factor(bench_.quirks(), bench_.progress.scaler().scale()),
           .learned = learned_,
           .separator = bench_.definition().data.packing.separator,
           .documents = bench_.definition().data.packing.on() ? &flight.documents : nullptr,
@@ -337,10 +338,9 @@ void Passes::forward(InFlight& flight, std::size_t piece) {
     gathered->begin_pass(flight.micro_batch, GatheredWeights::Pass::forward, piece);
   if (const PackingPlan& packing = bench_.definition().data.packing; packing.on())
     flight.documents = documents_of(data_, packing.separator, first_of(samples), samples.size());
-  flight.model->forward(compute, tensors_.in_use(), batch(flight));
-  if (!tensors_.parameters().pieces()[piece].heads) return;
-  const float factor = loss_factor(bench_.quirks(), bench_.progress.scaler().scale());
-  flight.model->loss(compute, samples.size(), loss_scale(flight) * factor);
+  const Batch about = batch(flight);
+  flight.model->forward(compute, tensors_.in_use(), about);
+  if (tensors_.parameters().pieces()[piece].heads) flight.model->loss(compute, samples.size(), about.loss_scale);
 }
 
 void Passes::backward(InFlight& flight, std::size_t piece, Kind kind, GradientSink* sink) {

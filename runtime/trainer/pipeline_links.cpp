@@ -31,7 +31,7 @@ PipelineLinks::PipelineLinks(Workbench& bench, const Grid& grid, const GridPlace
   }
 }
 
-Event PipelineLinks::message(End end, const Launcher& compute, AnyVec values, int micro_batch) {
+Event PipelineLinks::message(End end, const Launcher& compute, AnyVec values, int micro_batch, VecView<float> losses) {
   const bool sends = end == to_next || end == to_before;
   SEEKSIM_CHECK(links_[end].has_value(), "micro-batch %d goes over a link that is not there", micro_batch);
   Communicator& link = *links_[end];
@@ -46,17 +46,25 @@ Event PipelineLinks::message(End end, const Launcher& compute, AnyVec values, in
   op.tensor = op.kind == OpKind::send_activation ? "activation" : "gradient of an activation";
   op.site = SEEKSIM_SITE;
   if (sends) values = bench_.planted->to_send(values);
-  const Range range = values.range(!sends);
-  const Piece piece{peer, sends, range.buffer, range.lo, range.hi, nullptr, values.type};
+  std::array<Piece, 2> pieces;
+  std::size_t count = 0;
+  const auto add = [&](AnyVec part) {
+    const Range range = part.range(!sends);
+    pieces[count++] = {peer, sends, range.buffer, range.lo, range.hi, nullptr, part.type};
+  };
+  add(values);
+  if (losses.n > 0) add(AnyVec(losses));
   Queue& queue = bench_.rank.device.message_queue(kQueues[end]);
-  link.exchange(queue, op, {&piece, 1});
+  link.exchange(queue, op, std::span<const Piece>(pieces).first(count));
   return queue.record();
 }
 
 void PipelineLinks::receive_activation(InFlight& flight, const Launcher& compute, Index samples) {
-  bench_.after(bench_.rank.device.message_queue(MessageQueue::receive_activation), flight.over,
-               Edge::activation_place_free);
-  flight.arrived = message(from_before, compute, flight.model->arriving(samples), flight.micro_batch);
+  Queue& queue = bench_.rank.device.message_queue(MessageQueue::receive_activation);
+  const VecView<float> losses = flight.model->arriving_losses(samples);
+  bench_.after(queue, flight.over, Edge::activation_place_free);
+  if (losses.n > 0) bench_.after(queue, flight.left, Edge::router_losses_left);  // from where they arrive
+  flight.arrived = message(from_before, compute, flight.model->arriving(samples), flight.micro_batch, losses);
 }
 
 void PipelineLinks::before_forward(const InFlight& flight, Launcher& compute) const {
@@ -67,7 +75,8 @@ void PipelineLinks::before_forward(const InFlight& flight, Launcher& compute) co
 void PipelineLinks::send_activation(InFlight& flight, const Launcher& compute, Index samples) {
   bench_.after(bench_.rank.device.message_queue(MessageQueue::send_activation), flight.gone_forward,
                Edge::activation_made);
-  flight.left = message(to_next, compute, flight.model->leaving(samples), flight.micro_batch);
+  flight.left = message(to_next, compute, flight.model->leaving(samples), flight.micro_batch,
+                        flight.model->leaving_losses(samples));
 }
 
 // Where it arrives, the gradient of an earlier micro-batch was made and sent from.

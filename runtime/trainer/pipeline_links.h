@@ -45,7 +45,8 @@ class PipelineLinks {
 
  private:
   enum End : std::size_t { from_before, to_next, from_next, to_before, kEnds };
-  Event message(End end, const Launcher& compute, AnyVec values, int micro_batch);
+  // losses: what goes along with an activation; else empty.
+  Event message(End end, const Launcher& compute, AnyVec values, int micro_batch, VecView<float> losses = {});
 
   Workbench& bench_;
   std::array<std::optional<Communicator>, kEnds> links_;

@@ -159,6 +159,12 @@ struct AllForwardsFirst final : Mistake {
   PipelineSchedule schedule(PipelineSchedule) const override { return PipelineSchedule::gpipe; }
 };
 
+// Planted on one rank.
+struct OutOfStepInGroup final : Mistake {
+  using Mistake::Mistake;
+  PipelineSchedule schedule(PipelineSchedule) const override { return PipelineSchedule::gpipe; }
+};
+
 struct FewerMicroBatches final : Mistake {
   using Mistake::Mistake;
   void instructions(std::vector<Instruction>& all, int micro_batches) const override {
@@ -402,6 +408,7 @@ constexpr auto kRowsBeforeVote = std::to_array<PlantedRow>({
     {Bug::last_micro_batch_lost, PlantedRow::everywhere, make_planted<LastMicroBatchLost>},
     {Bug::only_last_micro_batch, PlantedRow::everywhere, make_planted<OnlyLastMicroBatch>},
     {Bug::all_forwards_first, PlantedRow::everywhere, make_planted<AllForwardsFirst>},
+    {Bug::out_of_step_in_group, PlantedRow::on_one_rank, make_planted<OutOfStepInGroup>},
     {Bug::fewer_micro_batches, PlantedRow::on_one_rank, make_planted<FewerMicroBatches>},
     {Bug::backward_before_forward, PlantedRow::on_one_rank, make_planted<BackwardBeforeForward>},
     {Bug::scaled_at_every_stage, PlantedRow::everywhere, make_planted<ScaledAtEveryStage>},

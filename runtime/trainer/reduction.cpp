@@ -1,6 +1,7 @@
 #include "runtime/trainer/reduction.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/check.h"
 #include "kernels/tree.h"
@@ -17,15 +18,12 @@ void Reduction::allocate() {
   const Parameters& p = tensors_.parameters();
   if (p.part().by_experts) split_.emplace(p);
   if (bench_.shards_gradients()) return;
-  if (split_) {
-    trees_.emplace_back(bench_.rank.device, split_->size(false));
-    of_experts_.emplace(bench_.rank.device, split_->size(true));
-    return;
+  for (std::size_t piece = 0; split_ && piece < p.pieces().size(); ++piece) {
+    trees_.emplace_back(bench_.rank.device, split_->size(false, piece));
+    of_experts_.emplace_back(bench_.rank.device, split_->size(true, piece));
   }
-  if (bench_.plan.layout.zero.ddp_bucket_elements > 0) {
-    bucketed_.emplace(bench_.rank, p, bench_.plan);
-    return;
-  }
+  if (split_) return;
+  if (bench_.plan.layout.zero.ddp_bucket_elements > 0) return void(bucketed_.emplace(bench_.rank, p, bench_.plan));
   for (std::size_t piece = 0; piece < p.pieces().size(); ++piece)
     trees_.emplace_back(bench_.rank.device, p.gradient_end(piece) - p.gradient_begin(piece));
   if (bench_.definition().quantised_gradients.on()) round_groups();
@@ -78,7 +76,7 @@ void Reduction::disconnect() {
 
 void Reduction::give_back() {
   for (GradientTree& tree : trees_) tree.give_back();
-  if (of_experts_) of_experts_->give_back();
+  for (GradientTree& tree : of_experts_) tree.give_back();
   if (bucketed_) bucketed_->give_back();
 }
 
@@ -98,7 +96,7 @@ void Reduction::begin_step() {
   compresses_ = bench_.definition().compression.compresses(bench_.progress.step(), made);
   const Index leaves = bench_.definition().global_batch;
   for (GradientTree& tree : trees_) tree.begin(leaves, codes_ ? CompressionPlan::kNoLevel : level());
-  if (of_experts_) of_experts_->begin(leaves);
+  for (GradientTree& tree : of_experts_) tree.begin(leaves);
   if (bucketed_)
     bucketed_->begin_step(bench_.progress.step(), tensors_.sums(0, tensors_.parameters().gradient_size()),
                           bench_.scale.at_root);
@@ -119,7 +117,7 @@ void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t pi
     reducer_->end_reduction();
     return;
   }
-  if (split_) return take_divided(samples, backward);
+  if (split_) return take_divided(samples, piece, backward);
   if (bucketed_) {
     const bool last = micro_batch + 1 == int(world_.micro_batches_of(world_.share()).size());
     bucketed_->begin(bench_.compute, piece, nodes, last);
@@ -145,41 +143,43 @@ std::vector<std::vector<kernels::TreeNode>> Reduction::nodes_of_group() const {
 }
 
 // Nodes of this rank's samples, and of the experts that are here nodes of the whole group's.
-void Reduction::take_divided(const SampleRange& samples, const Backward& backward) {
+void Reduction::take_divided(const SampleRange& samples, std::size_t piece, const Backward& backward) {
   const Index leaves = bench_.definition().global_batch;
   const std::vector<kernels::TreeNode> own = nodes_of(samples, leaves);
   std::vector<kernels::TreeNode> all;
   for (const std::vector<kernels::TreeNode>& nodes : nodes_of_group())
     all.insert(all.end(), nodes.begin(), nodes.end());
+  GradientTree &others = trees_[piece], &experts = of_experts_[piece];
   std::vector<VecView<float>> out, out_of_experts;
-  for (const kernels::TreeNode node : own) out.push_back(trees_.front().open(node));
-  for (const kernels::TreeNode node : all) out_of_experts.push_back(of_experts_->open(node));
+  for (const kernels::TreeNode node : own) out.push_back(others.open(node));
+  for (const kernels::TreeNode node : all) out_of_experts.push_back(experts.open(node));
   SplitSink sink(*split_, out, out_of_experts);
   backward(sink);
-  for (const kernels::TreeNode node : own) trees_.front().close(bench_.compute, node);
+  for (const kernels::TreeNode node : own) others.close(bench_.compute, node);
   const ForTheGroup here(bench_.compute, world_.experts());
-  for (const kernels::TreeNode node : all) of_experts_->close(bench_.compute, node);
+  for (const kernels::TreeNode node : all) experts.close(bench_.compute, node);
 }
 
 // What is no expert's, from the ranks of the group: afterwards each has the subtree roots of all their samples.
 void Reduction::gather_in_group() {
   ExpertGroup& group = *world_.experts();
   Communicator& comm = *group.communicator();
-  GradientTree& tree = trees_.front();
-  const std::vector<VecView<const float>> own = tree.parts();
   const int first = world_.share() - group.me();
   std::vector<Piece> pieces;
   const auto add = [&](int rank, bool send, const Range& r) {
-    pieces.push_back({comm.members()[std::size_t(rank)], send, r.buffer, r.lo, r.hi, nullptr, r.type});
+    if (r.lo < r.hi) pieces.push_back({comm.members()[std::size_t(rank)], send, r.buffer, r.lo, r.hi, nullptr, r.type});
   };
-  std::vector<kernels::TreeNode> theirs;
-  for (int rank = 0; rank < group.ranks(); ++rank) {
-    if (rank == group.me()) continue;
-    for (const VecView<const float>& root : own) add(rank, true, root.range());
-    for (const kernels::TreeNode node :
-         nodes_of(world_.cut().samples_of_rank(0, first + rank), bench_.definition().global_batch)) {
-      add(rank, false, tree.open(node).range());
-      theirs.push_back(node);
+  std::vector<std::pair<GradientTree*, kernels::TreeNode>> theirs;
+  for (GradientTree& tree : trees_) {
+    const std::vector<VecView<const float>> own = tree.parts();
+    for (int rank = 0; rank < group.ranks(); ++rank) {
+      if (rank == group.me()) continue;
+      for (const VecView<const float>& root : own) add(rank, true, root.range());
+      for (const kernels::TreeNode node :
+           nodes_of(world_.cut().samples_of_rank(0, first + rank), bench_.definition().global_batch)) {
+        add(rank, false, tree.open(node).range());
+        theirs.emplace_back(&tree, node);
+      }
     }
   }
   Queue& queue = bench_.rank.device.communication_queue();
@@ -189,7 +189,7 @@ void Reduction::gather_in_group() {
   Launcher launch(queue, bench_.rank.id);
   launch.at(world_.epoch(), bench_.progress.step());
   launch.phase(Phase::grad_reduce);
-  for (const kernels::TreeNode node : theirs) tree.close(launch, node);
+  for (const auto& [tree, node] : theirs) tree->close(launch, node);
 }
 
 // This rank's subtree roots of a bucket.
@@ -198,7 +198,7 @@ std::vector<VecView<const float>> Reduction::roots(const Bucket& bucket) const {
   std::vector<VecView<const float>> parts;
   if (split_) {
     const GradientSplit::Run& run = split_->run_of(bucket.lo);
-    const GradientTree& tree = run.experts ? *of_experts_ : trees_.front();
+    const GradientTree& tree = run.experts ? of_experts_[run.piece] : trees_[run.piece];
     for (const VecView<const float>& node : tree.parts()) parts.push_back(node.part(run.at + bucket.lo - run.lo, n));
     return parts;
   }

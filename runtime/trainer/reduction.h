@@ -60,7 +60,7 @@ class Reduction {
 
  private:
   std::vector<std::vector<kernels::TreeNode>> nodes_of_group() const;
-  void take_divided(const SampleRange& samples, const Backward& backward);
+  void take_divided(const SampleRange& samples, std::size_t piece, const Backward& backward);
   void gather_in_group();
   TreeOwnership ownership() const;
   void all_reduce();
@@ -87,7 +87,7 @@ class Reduction {
   std::optional<BucketedSums> bucketed_;    // likewise, by bucket, where they travel during backward
   std::optional<GradientCodes> codes_;      // where gradients are quantised, and replicated
   std::optional<GradientSplit> split_;      // where experts are divided among ranks, and
-  std::optional<GradientTree> of_experts_;  // the group's subtree roots of the experts that are here
+  std::vector<GradientTree> of_experts_;    // the group's subtree roots of the experts that are here, by piece
   std::optional<GradientReducer> reducer_;  // where the optimizer is sharded
   std::optional<BucketSink> buckets_;       // where gradients are, and
   std::optional<GroupGradients> group_;     // experts are divided among ranks

@@ -24,7 +24,7 @@ Saves::Saves(Workbench& bench, Tensors& tensors, World& world, CommitVote& vote)
 // What several ways or stages hold is written by the first of them.
 bool Saves::is_written_elsewhere(const ParameterInfo& p) const {
   const Parameters& all = tensors_.parameters();
-  if (!all.part().cuts(p) && all.part().way > 0) return true;
+  if (!all.part().is_first_with(p)) return true;
   return all.tied() && !all.embeds() && all.heads() && &p == &all.tied_here();
 }
 
@@ -56,7 +56,7 @@ template <class Each>
 void for_each_kind(const std::vector<ParameterPiece>& pieces, Index begin, const ByKind& kinds, Each each) {
   for (const ParameterPiece& piece : pieces) {
     for (const auto& [kind, values] : kinds) {
-      const PieceName name{piece.parameter->name, kind, piece.parameter->first + piece.first};
+      const PieceName name{piece.parameter->name, kind, piece.parameter->whole_place(piece.first)};
       each(*piece.parameter, name, values.part(piece.offset() - begin, piece.size));
     }
   }

@@ -50,7 +50,7 @@ Index Tensors::place_in_whole(Index gradient) const {
     if (gradient >= p->offset + p->size) continue;
     const bool head_use = whole().shares_head() && p->number == whole().wte().number && !parameters_.embeds();
     const Index begin = head_use ? whole().head_gradient_offset() : whole().all()[p->number].offset;
-    return begin + p->first + gradient - p->offset;
+    return begin + p->whole_place(gradient - p->offset);
   }
   return whole().gradient_size();
 }
@@ -166,7 +166,7 @@ void Tensors::draw(const std::vector<ParameterPiece>& pieces, AnyVec out) {
       if (given.empty()) return draw_piece(piece, to);
       bench_.host_touches(SEEKSIM_SITE, to.range());
       const ParameterInfo& p = *piece.parameter;
-      const Index from = whole().all()[p.number].offset + p.first + piece.first;
+      const Index from = whole().all()[p.number].offset + p.whole_place(piece.first);
       std::vector<T> rounded(static_cast<std::size_t>(piece.size));
       kernels::narrow<T>(Lane{}, {given.data() + from, piece.size}, {rounded.data(), piece.size});
       kernels::write_values(to.buffer->lane, rounded.data(), to.get());
@@ -186,7 +186,7 @@ void Tensors::draw_piece(const ParameterPiece& piece, VecView<T> out) {
   const std::uint32_t stream = mutant == Mutant::initial_streams_shared ? 0 : p.number;
   launch(
       p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
-      [model = &d.model, seed = d.training_seed, init = start, number = stream, first = p.first + piece.first](
+      [model = &d.model, seed = d.training_seed, init = start, number = stream, first = p.whole_place(piece.first)](
           Lane lane, Vec<T> values) {
         if constexpr (std::is_same_v<T, float>) {
           draw_parameter(lane, *model, seed, init, number, values, first);

@@ -11,7 +11,9 @@ void WholeTensors::for_each(AnyVec flat, const AnyVec* frozen, const char* what,
   const std::vector<ParameterInfo>& parameters = tensors_.whole().all();
   Index largest = 0;
   for (const ParameterInfo& p : parameters) largest = std::max(largest, p.size);
-  place_ = bench_.rank.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
+  Index apart = 0;  // room for what is no one stretch of a parameter
+  for (const ParameterInfo& p : tensors_.parameters().all()) apart = std::max(apart, p.scattered() ? p.size : 0);
+  place_ = bench_.rank.device.allocate(std::size_t(largest + apart) * sizeof(float), MemoryTag::scratch, what);
   Queue& queue = bench_.rank.device.communication_queue();
   Launcher launch(queue, bench_.rank.id);
   launch.at(world_.epoch(), bench_.progress.step());
@@ -21,7 +23,15 @@ void WholeTensors::for_each(AnyVec flat, const AnyVec* frozen, const char* what,
     const AnyVec held = p.frozen ? *frozen : flat;
     const AnyVec all(place_.get(), 0, p.size, held.type);
     const ParameterInfo* const here = tensors_.parameters().numbered(p.number);
-    if (here != nullptr) bring_shards(launch, *here, held, all.part(here->first, here->size));
+    if (here != nullptr && here->scattered()) {
+      const AnyVec own(place_.get(), largest, here->size, held.type);
+      bring_shards(launch, *here, held, own);
+      for (Index at = 0; at < here->size; at += here->stretch())
+        copy_values(launch, p.name, SEEKSIM_SITE, own.part(at, here->stretch()),
+                    all.part(here->whole_place(at), here->stretch()));
+    } else if (here != nullptr) {
+      bring_shards(launch, *here, held, all.part(here->first, here->size));
+    }
     if (Replica* replica = world_.replica()) {
       const Op op = replica->gather_whole(queue, bench_.progress.step(), p, all);
       bench_.host_after(world_.comm(), queue.record(), op, Edge::shard_handed_out);

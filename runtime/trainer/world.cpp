@@ -13,16 +13,15 @@ void World::allocate(const Parameters& parameters) {
   const ModelPart& part = parameters.part();
   if (part.ways == 1) return;
   const Index samples = bench_.plan.samples_at_once();
-  if (part.by_experts) {
-    experts_.emplace(expert_shape(bench_.plan, samples), part.ways, part.way, bench_.plan.bug);
-    return;
-  }
+  if (part.by_experts)
+    experts_.emplace(expert_shape(bench_.plan, samples), part.expert_ranks(), part.expert_rank(), bench_.plan.bug);
   if (part.by_tokens) {
     context_.emplace(bench_.rank.device, context_shape(bench_.plan, parameters, samples), part.way, bench_.plan.bug);
     return;
   }
-  tensor_.emplace(bench_.rank.device, tensor_shape(bench_.plan, samples, parameters.embeds()), part.ways, part.way,
-                  bench_.plan.bug);
+  if (part.tensor_ways() > 1)
+    tensor_.emplace(bench_.rank.device, tensor_shape(bench_.plan, samples, parameters.embeds()), part.tensor_ways(),
+                    part.tensor_way(), bench_.plan.bug);
 }
 
 void World::seat(const Roster& roster) {
@@ -61,19 +60,31 @@ void World::connect(std::uint32_t epoch) {
                        part() * keeping.groups() + group);
   }
   if (replica_) replica_->connect(*grid_, place_, epoch);
+  const int tensor = parallel().tensor, of_stage = place_.stage * grid_->replicas() + place_.data;
   if (tensor_) {
-    tensor_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
-                     place_.stage * grid_->replicas() + place_.data);
+    // Of one rank of an expert group, where there is one.
+    tensor_->connect(bench_.rank, epoch, ways_with([&](int way) { return way / tensor == place_.way / tensor; }),
+                     bench_.plan.recovery.watchdog_ns, of_stage * parallel().expert + place_.way / tensor);
   }
   if (experts_) {
-    experts_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
-                      place_.data, bench_.shards_gradients() ? grid_->replicas() + place_.data : -1);
+    const int group = of_stage * tensor + place_.way % tensor;
+    const int all = parallel().pipeline * grid_->replicas() * tensor;
+    experts_->connect(bench_.rank, epoch, ways_with([&](int way) { return way % tensor == place_.way % tensor; }),
+                      bench_.plan.recovery.watchdog_ns, group, bench_.shards_gradients() ? all + group : -1);
   }
   if (context_) {
     context_->connect(bench_.rank, epoch, grid_->way_axis(place_.stage, place_.data), bench_.plan.recovery.watchdog_ns,
                       place_.stage * grid_->replicas() + place_.data);
   }
   if (parallel().pipeline > 1) links_.emplace(bench_, *grid_, place_, epoch);
+}
+
+// Launch ranks of this replica and stage, in order.
+std::vector<int> World::ways_with(const std::function<bool(int)>& has) const {
+  std::vector<int> ranks;
+  for (int way = 0; way < parallel().ways(); ++way)
+    if (has(way)) ranks.push_back(grid_->rank_at({place_.stage, place_.data, way}));
+  return ranks;
 }
 
 void World::connect_data_axis(std::uint32_t epoch, std::vector<int> axis) {

@@ -3,6 +3,7 @@
 // among its tensor ways, within its expert group or its context group, between stages.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -44,7 +45,7 @@ class World {
   // Which of those who share the step's samples this is: ranks of the data axis, or of all expert groups.
   int share() const { return share_of(place_); }
   int share_of(const GridPlace& place) const {
-    return parallel().expert > 1 ? place.data * parallel().expert + place.way : place.data;
+    return parallel().expert > 1 ? place.data * parallel().expert + place.way / parallel().tensor : place.data;
   }
   int shares() const { return grid_->replicas() * parallel().expert; }
   const TreeOwnership& ownership() const { return ownership_; }
@@ -80,6 +81,7 @@ class World {
 
  private:
   std::vector<SampleRange> own_micro_batches_of(int share) const;
+  std::vector<int> ways_with(const std::function<bool(int)>& has) const;
   const ParallelPlan& parallel() const { return bench_.plan.layout.parallel; }
 
   Workbench& bench_;

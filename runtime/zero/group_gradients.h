@@ -14,6 +14,23 @@
 
 namespace seeksim::runtime {
 
+// Where gradients are replicated: those of both kinds, of each block, side by side.
+class SplitSink final : public GradientSink {
+ public:
+  using Nodes = std::vector<VecView<float>>;
+  SplitSink(const GradientSplit& split, const Nodes& others, const Nodes& experts)
+      : split_(split), others_(others), experts_(experts) {}
+  VecView<float> open(Index block, Index offset, Index size) override {
+    const GradientSplit::Run& run = split_.run_of(offset);
+    return (run.experts ? experts_ : others_)[std::size_t(block)].part(run.at + offset - run.lo, size);
+  }
+  void close(Index, Index) override {}
+
+ private:
+  const GradientSplit& split_;
+  const Nodes &others_, &experts_;
+};
+
 class GroupGradients {
  public:
   GroupGradients(Rank& rank, const GradientSplit& split, ExpertGroup& group, const PlantedBug& bug);
@@ -46,23 +63,6 @@ class GroupGradients {
   Index leaves_ = 0;
   std::vector<std::vector<kernels::TreeNode>> nodes_;  // by rank
   std::vector<Piece> pieces_;
-};
-
-// Gradients of both kinds, of each block, side by side.
-class SplitSink final : public GradientSink {
- public:
-  using Nodes = std::vector<VecView<float>>;
-  SplitSink(const GradientSplit& split, const Nodes& others, const Nodes& experts)
-      : split_(split), others_(others), experts_(experts) {}
-  VecView<float> open(Index block, Index offset, Index size) override {
-    const GradientSplit::Run& run = split_.run_of(offset);
-    return (run.experts ? experts_ : others_)[std::size_t(block)].part(run.at + offset - run.lo, size);
-  }
-  void close(Index, Index) override {}
-
- private:
-  const GradientSplit& split_;
-  const Nodes &others_, &experts_;
 };
 
 }  // namespace seeksim::runtime

@@ -326,7 +326,7 @@ void Optimizer::update_piece(Launcher& launch, const kernels::OptimizerStep& her
     if (rounding_key_) {
       const ParameterInfo& p = *piece.parameter;
       const bool by_place = rounding_mistake_ == RoundingMistake::by_place;
-      const auto first = std::uint64_t(by_place ? at : p.first + piece.first + at);
+      const auto first = std::uint64_t(by_place ? at : p.whole_place(piece.first) + at);
       const bool same = rounding_mistake_ == RoundingMistake::same_each_step;
       step.rounding = {true, *rounding_key_, p.number, same ? 0 : std::uint32_t(steps_), first};
     }

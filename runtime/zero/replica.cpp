@@ -24,8 +24,12 @@ Replica::Replica(Rank& rank, const TrainPlan& plan, const Parameters& own) : ran
     for (int way = 0; way < parallel.ways(); ++way) {
       Part part;
       part.at = at;
-      for (const ParameterInfo* p : of_stage(stage).trainable()) part.trainable.push_back(p->number);
-      at += Index(part.trainable.size()) + 1;
+      part.norms.push_back(0);
+      for (const ParameterInfo* p : of_stage(stage).trainable()) {
+        part.trainable.push_back(p->number);
+        part.norms.push_back(part.norms.back() + own.part().norm_parts(*p));
+      }
+      at += part.norms.back() + 1;
       parts_.push_back(std::move(part));
     }
   }
@@ -67,13 +71,13 @@ std::vector<Communicator*> Replica::communicators() {
 VecView<float> Replica::own_norms() {
   const int me = place_.stage * plan_.layout.parallel.ways() + place_.way;
   const Part& part = parts_[std::size_t(me)];
-  return vec<float>(*norms_, part.at, Index(part.trainable.size()) + 1);
+  return vec<float>(*norms_, part.at, part.norms.back() + 1);
 }
 
 Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
   Queue& queue = rank_.device.communication_queue();
   std::vector<ShardInfo> shards;
-  for (const Part& part : parts_) shards.push_back({part.at, Index(part.trainable.size()) + 1});
+  for (const Part& part : parts_) shards.push_back({part.at, part.norms.back() + 1});
   const Index n = shards.back().offset + shards.back().size;
   after(queue, compute.queue().record(), Edge::replica_norms_measured, plan_.bug);
   Op op;
@@ -88,23 +92,38 @@ Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
   if (!has_values) return {};
 
   const kernels::OnHost<float> norms = on_host(all);
-  const ModelPart& part = own_.part();
-  const int ways = part.ways;
   std::vector<std::pair<std::uint32_t, float>> of_parameters;
   for (int stage = 0; stage < int(stages_.size()); ++stage) {
     const std::vector<const ParameterInfo*>& trainable = of_stage(stage).trainable();
     for (std::size_t i = 0; i < trainable.size(); ++i) {
       if (stage_of(trainable[i]->number) != stage) continue;  // shared: measured where it is first
-      std::vector<float> nodes;
-      for (int way = 0; way < (part.cuts(*trainable[i]) ? ways : 1); ++way)
-        nodes.push_back(norms[parts_[std::size_t(stage * ways + way)].at + Index(i)]);
-      of_parameters.emplace_back(trainable[i]->number, kernels::tree_fold({nodes.data(), Index(nodes.size())}));
+      of_parameters.emplace_back(trainable[i]->number, norm2_of(norms, stage, i));
     }
   }
   std::sort(of_parameters.begin(), of_parameters.end());
   std::vector<float> in_order;
   for (const auto& [number, norm2] : of_parameters) in_order.push_back(norm2);
   return {kernels::tree_fold({in_order.data(), Index(in_order.size())}), norms[n - 1]};
+}
+
+// Of a parameter: the nodes of tensor ways over its slabs, or each expert's over that expert's, then over experts.
+float Replica::norm2_of(const kernels::OnHost<float>& all, int stage, std::size_t trainable) const {
+  const ParameterInfo& p = *of_stage(stage).trainable()[trainable];
+  const ModelPart& cut = own_.part();
+  const bool forgets = plan_.bug.is(Bug::experts_norm_of_first_way);
+  const int tensor = cut.cuts_slabs(p) && !(forgets && p.experts > 0) ? cut.tensor_ways() : 1;
+  std::vector<float> of_experts;
+  for (int rank = 0; rank < (cut.cuts_experts(p) ? cut.expert_ranks() : 1); ++rank) {
+    for (Index part = 0; part < cut.norm_parts(p); ++part) {
+      std::vector<float> nodes;
+      for (int way = 0; way < tensor; ++way) {
+        const Part& of_way = parts_[std::size_t(stage * cut.ways + rank * cut.tensor_ways() + way)];
+        nodes.push_back(all[of_way.at + of_way.norms[trainable] + part]);
+      }
+      of_experts.push_back(kernels::tree_fold({nodes.data(), Index(nodes.size())}));
+    }
+  }
+  return kernels::tree_fold({of_experts.data(), Index(of_experts.size())});
 }
 
 int Replica::stage_of(std::uint32_t number) const {
@@ -199,17 +218,29 @@ void Replica::add_uses(Launcher& launch, VecView<float> theirs, VecView<float> s
 Op Replica::gather_whole(Queue& queue, std::int64_t step, const ParameterInfo& whole, AnyVec values) {
   const int home = stage_of(whole.number);
   ModelPart part = own_.part();
-  std::vector<ShardInfo> shards(parts_.size());
-  const int ways = part.cuts(whole) ? part.ways : 1;
-  for (part.way = 0; part.way < ways; ++part.way)
-    shards[std::size_t(home * part.ways + part.way)] = range_of_way(whole, part);
+  // Slabs of experts come expert by expert, since a way's are no one stretch.
+  const bool apart = whole.experts > 0 && part.cuts_slabs(whole);
+  const Index each = apart ? whole.whole_expert : values.n;
   Op op;
-  op.phase = Phase::checkpoint;
-  op.step = step;
-  op.tensor = whole.name;
-  op.site = SEEKSIM_SITE;
-  op = comm_->all_gather(queue, op, values, shards);
-  host_after(*comm_, queue.record(), op, Edge::shard_handed_out, plan_.bug);
+  for (Index first = 0; first < values.n; first += each) {
+    std::vector<ShardInfo> shards(parts_.size());
+    for (part.way = 0; part.way < part.ways; ++part.way) {
+      const ShardInfo range = range_of_way(whole, part);
+      ShardInfo& shard = shards[std::size_t(home * part.ways + part.way)];
+      if (!part.is_first_with(whole)) continue;
+      if (!apart)
+        shard = range;
+      else if (first >= range.offset && first < range.offset + range.size)
+        shard = range_in_expert(whole, part);
+    }
+    op = {};
+    op.phase = Phase::checkpoint;
+    op.step = step;
+    op.tensor = whole.name;
+    op.site = SEEKSIM_SITE;
+    op = comm_->all_gather(queue, op, values.part(first, each), shards);
+    host_after(*comm_, queue.record(), op, Edge::shard_handed_out, plan_.bug);
+  }
   return op;
 }
 

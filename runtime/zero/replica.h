@@ -25,6 +25,7 @@ class Replica {
   std::vector<Communicator*> communicators();
 
   // ---- norms. Each rank fills its own: norm^2 of its part of each trainable parameter, in its order, then the loss.
+  // Of experts whose slabs are on several ways, norm^2 of each one that is here.
   VecView<float> own_norms();
   struct Sum {
     float norm2 = 0;
@@ -54,9 +55,11 @@ class Replica {
   struct Part {                            // of a member of the replica, by (stage, way)
     std::vector<std::uint32_t> trainable;  // numbers
     Index at = 0;                          // of its norms in norms_
+    std::vector<Index> norms;              // where those of each begin, behind `at`; last where the loss is
   };
   const Parameters& of_stage(int stage) const { return *stages_[std::size_t(stage)]; }
   int stage_of(std::uint32_t number) const;  // the first that has it
+  float norm2_of(const kernels::OnHost<float>& all, int stage, std::size_t trainable) const;
   Op exchange_tied(Launcher& launch, std::int64_t step, VecView<float> sums, VecView<float> theirs, Index first);
   void add_uses(Launcher& launch, VecView<float> theirs, VecView<float> sums) const;
   VecView<float> room_for(BufferPtr& buffer, Index n, Space space, const char* name);

@@ -62,6 +62,22 @@ TEST_F(Mpi, RunsADeepSeek) {
   }
 }
 
+TEST_F(Mpi, RunsExpertsOnTheStagesOfAPipeline) {
+  constexpr const char* kSweep = "equivalence/expert_pipeline";
+  for (const char* stage : {"0", "1", "2", "3"})
+    expect_the_simulators_bits(4, kSweep,
+                               {"world.expert=2", std::string("deepspeed.zero_optimization.stage=") + stage});
+  expect_the_simulators_bits(4, kSweep, {"world.expert=2", "world.schedule=zero_bubble"});
+  expect_the_simulators_bits(2, kSweep, {"world.replicas=1"});
+}
+
+TEST_F(Mpi, RunsExpertsThatTensorWaysHaveSlabsOf) {
+  for (const char* stage : {"0", "3"})
+    expect_the_simulators_bits(4, "equivalence/expert_tensor",
+                               {"world.replicas=2", "world.expert=2", "world.tensor=2",
+                                std::string("deepspeed.zero_optimization.stage=") + stage});
+}
+
 TEST_F(Mpi, RunsContextGroups) {
   const auto zero = [](int stage) { return "deepspeed.zero_optimization.stage=" + std::to_string(stage); };
   for (const int stage : {0, 1, 2, 3})

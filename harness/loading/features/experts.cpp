@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include "harness/loading/features/refusals.h"
+#include "kernels/view.h"
 
 namespace seeksim::harness {
 
 void settle_experts(const Reader& model, runtime::ModelPlan& of) {
   runtime::ExpertsPlan& plan = of.experts;
   if (!plan.on()) {
+    plan.slabs = false;
     for (const char* key : {"experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss", "gate",
-                            "gate_scale", "shared_experts", "dense_layers", "dense_ffn"}) {
+                            "gate_scale", "shared_experts", "dense_layers", "dense_ffn", "expert_sums"}) {
       if (model.find(key) != nullptr)
         model.problem(key, "there are no experts", "Remove it, or set \"experts\" and \"family\": \"llama\".");
     }
@@ -33,6 +35,13 @@ void settle_experts(const Reader& model, runtime::ModelPlan& of) {
                   "Use false, or two or more experts a token.");
 }
 
+void check_expert_sums(const Reader& model, const runtime::ModelPlan& plan) {
+  if (plan.experts.slabs && plan.llama() && plan.hidden() % kernels::kSlabs != 0)
+    model.problem("expert_sums",
+                  fmt::format("8 slabs of an expert need a width that is a multiple of 8, not {}", plan.hidden()),
+                  "Change \"ffn\", or use \"experts\".");
+}
+
 void check_experts(const Reader& top, const Scenario& scenario) {
   const runtime::TrainPlan& train = scenario.train;
   const bool divided = train.layout.parallel.expert > 1;
@@ -41,17 +50,28 @@ void check_experts(const Reader& top, const Scenario& scenario) {
       top.findings().add("/world/expert", "there are no experts to divide", "Remove it, or set \"experts\" in model.");
     return;
   }
-  refuse(
-      top,
-      {
-          {train.layout.parallel.pipeline > 1, "/world/pipeline",
-           "not supported: experts in a model that a pipeline cuts", "Use 1, or a model without experts."},
-          {train.layout.parallel.tensor > 1, "/world/tensor",
-           "not supported: experts in a model that tensor parallelism cuts", "Use 1, or a model without experts."},
-          {train.definition.quirks.any(), "/quirks", "not supported: experts with quirks", "Leave one of the two out."},
-          {train.numerics == runtime::Numerics::fast, "/numerics", "not supported: experts in a run of fast arithmetic",
-           "Use \"exact\" or \"shapes\"."},
-      });
+  const runtime::ParallelPlan& parallel = train.layout.parallel;
+  const runtime::ExpertsPlan& experts = train.definition.model.experts;
+  const bool of_both_kinds = experts.shared > 0 || experts.dense_layers > 0;
+  const bool in_two_parts = parallel.defers();
+  refuse(top, {
+                  {parallel.tensor > 1 && !experts.slabs, "/world/tensor",
+                   "an expert's sums go over its whole width, and tensor-parallel ranks have slabs of it",
+                   "Add \"expert_sums\": \"slabs\" to model: then 1, 2, 4 and 8 ranks have the same bits."},
+                  {parallel.tensor > 1 && of_both_kinds, "/world/tensor",
+                   "not supported: shared experts and dense layers in a model that tensor parallelism cuts",
+                   "Use 1, or a model without them."},
+                  {in_two_parts && parallel.tensor > 1, "/world/schedule",
+                   "not supported: slabs of experts whose backward pass is in two parts",
+                   "Use another schedule than zero_bubble."},
+                  {in_two_parts && of_both_kinds, "/world/schedule",
+                   "not supported: shared experts and dense layers whose backward pass is in two parts",
+                   "Use another schedule than zero_bubble."},
+                  {train.definition.quirks.any(), "/quirks", "not supported: experts with quirks",
+                   "Leave one of the two out."},
+                  {train.numerics == runtime::Numerics::fast, "/numerics",
+                   "not supported: experts in a run of fast arithmetic", "Use \"exact\" or \"shapes\"."},
+              });
 }
 
 }  // namespace seeksim::harness

@@ -8,6 +8,8 @@ namespace seeksim::harness {
 
 // Holds the keys of "model" that speak of experts against each other; normalize_gates is read here.
 void settle_experts(const Reader& model, runtime::ModelPlan& of);
+// And slabs of an expert against its width.
+void check_expert_sums(const Reader& model, const runtime::ModelPlan& plan);
 // Reports what a model with experts cannot be together with, once all is read.
 void check_experts(const Reader& top, const Scenario& scenario);
 

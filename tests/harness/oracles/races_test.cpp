@@ -34,6 +34,7 @@ struct Row {
   const char* evaluation = "";
   int context = 1;  // ranks that share the tokens of each sample
   bool ring = false;
+  bool routers = false;  // experts whose routers have losses, on four stages
 };
 
 constexpr const char* kZero1 = R"({ "stage": 1 })";
@@ -115,6 +116,7 @@ const Row kRows[] = {
     {Edge::activation_received, kZero1, "[]", kRedo, false, 2},
     {Edge::activation_made, kZero1, "[]", kRedo, false, 2},
     {Edge::activation_left, kZero1, "[]", kRedo, false, 2},
+    {Edge::router_losses_left, kZero1, "[]", kRedo, true, 4, 1, nullptr, 1, "", 1, false, true},
     {Edge::gradient_place_free, kZero1, "[]", kRedo, false, 2},
     {Edge::gradient_received, kZero1, "[]", kRedo, false, 2},
     {Edge::gradient_made, kZero1, "[]", kRedo, false, 2},
@@ -150,8 +152,10 @@ Scenario scenario_of(const Row& row, const std::string& bug, const LoadOptions& 
   "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1,
                  {} "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
   "steps": 3, "faults": {}, "recovery": {}, {} {} {} {} "checks": [] }})",
-      row.expert > 1 ? R"("family": "llama", "experts": 4)" : R"("family": "gpt2")", row.checkpoints ? 4 : 2,
-      row.tensor > 1 ? 8 : 2, row.ring ? 128 : 8, row.context > 1 ? "segments" : "tokens",
+      row.routers      ? R"("family": "llama", "experts": 4, "aux_loss": 0.01)"
+      : row.expert > 1 ? R"("family": "llama", "experts": 4)"
+                       : R"("family": "gpt2")",
+      row.checkpoints ? 4 : 2, row.tensor > 1 ? 8 : 2, row.ring ? 128 : 8, row.context > 1 ? "segments" : "tokens",
       row.ring ? "fused" : "standard", row.pipeline, row.tensor, row.tensor > 1, row.expert, row.context,
       row.ring ? R"(, "context_attention": "ring")" : "",
       row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "", row.zero, row.faults,

@@ -154,6 +154,7 @@ std::vector<Telling> telling() {
       {{"difficulty", "[2,6]"}, {"max_step", "[4]"}});
   add("model.dropout", {}, {{"embedding", "0.1"}, {"attention", "0.1"}, {"residual", "0.1"}});
   add("model", {"model.family=llama"}, {{"kv_heads", "1"}, {"ffn", "24"}, {"rope_theta", "500"}, {"experts", "4"}});
+  add("model", {"model.family=llama", "model.experts=4", "model.ffn=16"}, {{"expert_sums", "slabs"}});
   add("model", {"model.family=llama", "model.experts=4", "model.ffn=20"},
       {{"experts_per_token", "3"},
        {"capacity_factor", "1"},
@@ -162,9 +163,9 @@ std::vector<Telling> telling() {
        {"z_loss", "0.01"},
        {"gate", "\"sigmoid\""},
        {"gate_scale", "2"},
-       {"shared_experts", "1"},
-       {"dense_layers", "1"}});
-  add("model", {"model.family=llama", "model.experts=4", "model.ffn=20", "model.dense_layers=1"},
+       {"shared_experts", "1"}});
+  add("model", {"model.family=llama", "model.experts=4", "model.layers=2"}, {{"dense_layers", "1"}});
+  add("model", {"model.family=llama", "model.experts=4", "model.layers=2", "model.dense_layers=1"},
       {{"dense_ffn", "30"}});
   add("deepspeed.optimizer", {"deepspeed.optimizer.params={\"adam_w_mode\":false}"}, {{"type", "Adam"}});
   add("deepspeed.optimizer.params", {},

@@ -54,7 +54,7 @@ void keeps_the_bits(const char* what, const Wanted& wanted, int others, int case
                                .cases = cases,
                                .budget_s = budget_s,
                                .seed = kSeed + std::uint64_t(others),
-                               .discard_refused = wanted.parallel || wanted.experts || wanted.context,
+                               .discard_refused = wanted.parallel || wanted.experts || wanted.slabs || wanted.context,
                                .wall_limit_s = kWallLimit_s});
   fmt::print("{}", result.summary);
   EXPECT_TRUE(result.held) << result.failure;
@@ -127,6 +127,12 @@ TEST(Property, DividedExpertsKeepTheBits) {
   wanted.formulas = true;
   keeps_the_bits("divided experts", wanted, 10);
 }
+TEST(Property, ExpertsOnStagesKeepTheBits) {
+  Wanted wanted = with(&Wanted::experts);
+  wanted.parallel = true;
+  keeps_the_bits("experts on stages", wanted, 23);
+}
+TEST(Property, SlabsOfExpertsKeepTheBits) { keeps_the_bits("slabs of experts", with(&Wanted::slabs), 41); }
 TEST(Property, ShardGroupsKeepTheBits) {
   Wanted wanted = with(&Wanted::groups);
   wanted.formulas = true;

@@ -65,7 +65,7 @@ TEST(DeepSeek, WhatDoesNotFitIsRefusedByItsKey) {
            {{"model.experts=0"}, "model.gate"},
            {{"model.experts=0"}, "model.shared_experts"},
            {{"model.experts=0"}, "model.dense_layers"},
-           {{"world.pipeline=2"}, "world.pipeline"},
+           {{"world.pipeline=2", "world.schedule=zero_bubble"}, "world.schedule"},
            {{"model.frozen=[\"*.block_sparse_moe.gate.weight\"]"}, "model.frozen.0"}}) {
     EXPECT_NE(deepseek_refusal(sets).find(key + ": "), std::string::npos) << sets.back() << "\n"
                                                                           << deepseek_refusal(sets);

@@ -53,6 +53,8 @@ TEST(Experts, AreWrittenBack) {
                                   "model.z_loss=0.001", "model.normalize_gates=false"});
   const Scenario back = load_scenario_text(to_json(given).dump(), "s.json");
   EXPECT_EQ(to_json(back), to_json(given));
+  EXPECT_TRUE(load_scenario_text(to_json(experts({"model.expert_sums=slabs", "model.ffn=16"})).dump(), "s.json")
+                  .train.definition.model.experts.slabs);
   EXPECT_EQ(back.train.definition.model.experts, given.train.definition.model.experts);
   EXPECT_EQ(
       back.train.definition.model.experts,
@@ -68,17 +70,23 @@ TEST(Experts, ParametersAreEstimatedAsTheyAre) {
 
 TEST(Experts, WhatTheyCannotDoYetIsRefusedByItsKey) {
   for (const auto& [sets, key] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"world.pipeline=2"}, "world.pipeline"},
            {{"world.tensor=2"}, "world.tensor"},
            {{"world.expert=2", "world.nodes=1", "world.ranks_per_node=3"}, "world.expert"},
            {{"world.expert=2", "model.experts=0"}, "world.expert"},
            {{"world.expert=2", "model.experts=6"}, "world.expert"},
-           {{"world.expert=2", "world.pipeline=2"}, "world.pipeline"},
+           {{"world.pipeline=2", "world.expert=2", "world.nodes=1", "world.ranks_per_node=6"}, "world.expert"},
            {{"world.expert=2", "world.tensor=2"}, "world.tensor"},
            {{"world.expert=2", "world.shard_group=1", "deepspeed.zero_optimization.stage=2"}, "world.expert"},
            {{"world.expert=2", R"(compression={"method":"int8","groups":2})"}, "world"},
            {{"world.expert=2", "recovery.rerun_and_compare=true"}, "recovery.rerun_and_compare"},
            {{"numerics=fast"}, "numerics"},
+           {{"model.expert_sums=slabs", "model.ffn=12"}, "model.expert_sums"},
+           {{"model.expert_sums=slabs", "model.experts=0"}, "model.expert_sums"},
+           {{"model.expert_sums=slabs", "model.ffn=16", "world.tensor=2", "world.schedule=zero_bubble"},
+            "world.schedule"},
+           {{"model.expert_sums=slabs", "model.ffn=16", "world.tensor=2", "model.shared_experts=1"}, "world.tensor"},
+           {{"model.expert_sums=slabs", "model.ffn=16", "world.tensor=2", R"(deepspeed.optimizer={"type":"Muon"})"},
+            "world.tensor"},
            {{"quirks=[\"ds_old_default_clipping\"]"}, "quirks"},
            {{"model.experts_per_token=5"}, "model.experts_per_token"},
            {{"model.experts_per_token=1", "model.normalize_gates=true"}, "model.normalize_gates"},
@@ -86,6 +94,18 @@ TEST(Experts, WhatTheyCannotDoYetIsRefusedByItsKey) {
            {{"model.family=gpt2"}, "model.experts"}}) {
     EXPECT_NE(refusal(sets).find(key + ": "), std::string::npos) << sets.back() << "\n" << refusal(sets);
   }
+}
+
+// By slabs the same model has other bits, and so another golden; without experts the key has nothing to say.
+TEST(Experts, SlabsAreAnotherDefinition) {
+  const auto key = [](const std::vector<std::string>& sets) { return golden_key(experts(sets).train.definition); };
+  EXPECT_NE(key({"model.ffn=16", "model.expert_sums=slabs"}), key({"model.ffn=16"}));
+  EXPECT_EQ(key({"model.ffn=16", "model.expert_sums=experts"}), key({"model.ffn=16"}));
+  const std::vector<std::string> cut = {"model.ffn=16", "model.expert_sums=slabs", "world.tensor=2", "model.heads=8",
+                                        "model.width=32"};
+  std::vector<std::string> whole = cut;
+  whole[2] = "world.tensor=1";
+  EXPECT_EQ(key(cut), key(whole));
 }
 
 // Names of the checks that are red.

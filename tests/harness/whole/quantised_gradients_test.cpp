@@ -20,7 +20,7 @@ using namespace testing;
 using Floats = std::vector<float>;
 using ByStep = std::map<std::int64_t, Floats>;
 
-constexpr int kGroups = 8, kBatch = 16, kTrained = 2;
+constexpr int kGroups = 8, kGlobalBatch = 16, kTrained = 2;
 
 struct Codes {
   int inner = 0, bits = 4, outer_bits = 8, block = 1024;
@@ -42,7 +42,7 @@ std::string text_of(int batch, int steps, const char* family, Ranks on, const st
       family, on.ranks, batch, on.micro, on.stage, !quantised.empty(), quantised, steps);
 }
 std::string text_of(const char* family, Ranks on, Codes codes) {
-  return text_of(kBatch, kTrained, family, on,
+  return text_of(kGlobalBatch, kTrained, family, on,
                  fmt::format(R"("quantized_gradients": {{ "groups": {}, "inner": {}, "bits": {}, "outer_bits": {},
                                 "block": {} }},)",
                              kGroups, codes.inner, codes.bits, codes.outer_bits, codes.block));
@@ -124,7 +124,7 @@ ByStep emulated(const std::string& plain, Codes codes, const ByStep& groups) {
 }
 
 std::string plain_text(const char* family) {
-  return text_of(kBatch / kGroups, kTrained * kGroups, family, {1, 3, kBatch / kGroups}, "");
+  return text_of(kGlobalBatch / kGroups, kTrained * kGroups, family, {1, 3, kGlobalBatch / kGroups}, "");
 }
 
 TEST(QuantisedGradientsEmulation, EachStepIsWhatTheAlgorithmSaysOnAnyNumberOfRanks) {
@@ -165,7 +165,7 @@ double scattered(const std::string& text) {
 
 // Of fp32's bytes an eighth and scales; blocks of vectors are short.
 TEST(QuantisedGradients, GroupsSendAnEighthOfFp32) {
-  const double plain = scattered(text_of(kBatch, kTrained, "gpt2", {4, 3, 2}, ""));
+  const double plain = scattered(text_of(kGlobalBatch, kTrained, "gpt2", {4, 3, 2}, ""));
   const double share = scattered(text_of("gpt2", {4, 3, 2}, {})) / plain;
   EXPECT_GT(share, 0.125);
   EXPECT_LT(share, 0.15);

@@ -24,7 +24,7 @@ using kernels::Trans;
 using kernels::Vec;
 
 constexpr Index kSamples = 3, kTokens = 15, kWidth = 20, kVocabulary = 23, kRows = kSamples * kTokens;
-const TensorShape kShape{kSamples + 1, kTokens, kWidth, kVocabulary, false, true, ElementType::f32};
+const TensorShape kShape{kSamples + 1, kTokens, kWidth, kVocabulary, false, true, 0, ElementType::f32};
 
 // Normal numbers of a stream, rounded to S.
 template <class S>

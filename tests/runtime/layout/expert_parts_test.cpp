@@ -7,6 +7,7 @@
 #include "runtime/comm/expert_group.h"
 #include "runtime/layout/gradient_split.h"
 #include "runtime/layout/grid.h"
+#include "runtime/layout/partition.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -55,12 +56,59 @@ TEST(ExpertParts, EachRankHasItsExpertsAndAllThatIsDense) {
   }
 }
 
+// Tensor ways have slabs of each expert: what is here are stretches of the whole, and together the ways have all of it.
+TEST(ExpertParts, TensorWaysHaveSlabsOfEachExpert) {
+  ModelPlan model = model_with_experts(8);
+  model.heads = model.kv_heads = 8, model.width = 16, model.ffn = 16;
+  model.experts.slabs = true;
+  const Parameters whole(model, false);
+  for (const auto& [tensor, expert] : {std::pair{2, 1}, {8, 1}, {2, 2}, {4, 8}, {2, 4}}) {
+    ParallelPlan plan = groups_of(expert);
+    plan.tensor = tensor;
+    std::vector<std::vector<int>> held(whole.all().size());
+    for (const ParameterInfo& p : whole.all()) held[p.number].resize(std::size_t(p.size));
+    for (int way = 0; way < plan.ways(); ++way) {
+      const ModelPart part = model_part(model, plan, 0, way);
+      EXPECT_EQ(part.tensor_way(), way % tensor);
+      EXPECT_EQ(part.expert_rank(), way / tensor);
+      const Parameters here(model, false, part);
+      const Partition partition(here, 3);
+      for (int member = 0; member < 3; ++member) {
+        for (const ParameterPiece& piece : partition.pieces(partition.shard(member))) {
+          const ParameterInfo& p = *piece.parameter;
+          EXPECT_EQ(p.whole_place(piece.first + piece.size - 1), p.whole_place(piece.first) + piece.size - 1) << p.name;
+          if (!part.is_first_with(p)) continue;
+          for (Index i = 0; i < piece.size; ++i) ++held[p.number][std::size_t(p.whole_place(piece.first + i))];
+        }
+      }
+      for (const ParameterInfo& p : here.all()) {
+        if (p.experts == 0) continue;
+        EXPECT_EQ(p.of_expert, p.whole_expert / tensor);
+        EXPECT_EQ(p.size, whole.all()[p.number].size / tensor / expert);
+        EXPECT_EQ(p.slab * 8, p.whole_expert);
+        EXPECT_EQ(part.norm_parts(p), 8 / expert) << "each expert's norm is apart until its slabs are together";
+      }
+    }
+    for (const ParameterInfo& p : whole.all())
+      EXPECT_EQ(held[p.number], std::vector<int>(std::size_t(p.size), 1)) << p.name << ", " << tensor << " " << expert;
+  }
+}
+
 TEST(ExpertParts, WhatCannotBeDividedIsRefusedWithTheReason) {
   EXPECT_EQ(problem(model_with_experts(6), groups_of(4)), "6 experts cannot be divided evenly among 4 ranks");
   EXPECT_NE(problem(model_with_experts(6), groups_of(2)).find("each of 2 ranks would have 3 experts"),
             std::string::npos);
   EXPECT_EQ(problem(model_with_experts(6), groups_of(3)), "");
   EXPECT_EQ(problem(model_with_experts(6), groups_of(1)), "");
+  ParallelPlan ways;
+  ways.tensor = 2;
+  ModelPlan model = model_with_experts(4);
+  model.width = 16, model.heads = model.kv_heads = 8;
+  EXPECT_NE(problem(model, ways).find("an expert's sums go over its whole width"), std::string::npos);
+  model.experts.slabs = true;
+  EXPECT_NE(problem(model, ways).find("no multiple of 8"), std::string::npos);
+  model.ffn = 8;
+  EXPECT_EQ(problem(model, ways), "");
 }
 
 // A group's samples are those of its ranks, in turn, whatever the batch.
