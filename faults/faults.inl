@@ -136,6 +136,12 @@ SEEKSIM_FAULT(loss_spike, .rows = "F28",
               .recovery = "none: clipping bounds the step; the spike is named by step", .defaults = "token 0, count 1",
               .field = "about 20 spikes in a PaLM run; ByteRobust raises an alarm at five times the loss or the norm",
               .parameters = keys("rank", "step", "micro_batch", "call", "at_s", "probability", "count", "token"))
+SEEKSIM_FAULT(token_imbalance, .rows = "F28",
+              .summary = "a batch of padding: all tokens of a micro-batch are one token, so that they go to the same experts",
+              .sees = "alarms on the load of experts, if a capacity is set on dropped choices too; all ranks agree",
+              .recovery = "none: capacities bound what an expert takes; the step is named", .defaults = "token 0, count 1",
+              .field = "without capacities the rank of the busiest expert runs out of memory or all wait for it",
+              .parameters = keys("rank", "step", "micro_batch", "call", "at_s", "probability", "count", "token"))
 SEEKSIM_FAULT(
     oom, .rows = "F16",
     .summary = "an allocation fails, though there may be room: the n-th, one of a kind, or all beyond a budget",

@@ -127,7 +127,7 @@ struct ValueRule {
   bool negative = false;      // inf_inject, overflow
   std::uint64_t bit = 0;      // message_corrupt: which bit, modulo the payload; bit_flip: of the number
   bool checksum = true;       // message_corrupt: the receiver notices
-  std::int32_t token = 0;     // loss_spike: every target of the micro-batch
+  std::int32_t token = 0;     // loss_spike: every target of the micro-batch; token_imbalance: every token
   int staleness = 1;          // stale_gradient: how many steps old
 };
 

@@ -18,7 +18,7 @@ constexpr bool is_message(const Rule& rule) {
 }
 // Whether the kind changes numbers in a device's memory.
 constexpr bool is_value(FaultKind kind) {
-  return (kind >= FaultKind::nan_inject && kind <= FaultKind::loss_spike) || kind == FaultKind::stale_gradient;
+  return (kind >= FaultKind::nan_inject && kind <= FaultKind::token_imbalance) || kind == FaultKind::stale_gradient;
 }
 // Whether the kind refuses memory.
 constexpr bool is_memory(FaultKind kind) { return kind == FaultKind::oom || kind == FaultKind::pinned_alloc_failure; }

@@ -45,6 +45,14 @@ std::optional<Target> targets_of(std::span<const Range> ranges) {
   return std::nullopt;
 }
 
+// The tokens that go in, which it writes first.
+std::optional<Target> inputs_of(std::span<const Range> ranges) {
+  const auto range =
+      std::ranges::find_if(ranges, [](const Range& one) { return one.write && one.type == ElementType::i32; });
+  if (range == ranges.end() || range->lo == range->hi) return std::nullopt;
+  return Target{*range, false};
+}
+
 // The arguments of the strike's kernel, all by value.
 struct Change {
   FaultKind kind;
@@ -77,7 +85,7 @@ void apply(const Change& change, kernels::Vec<std::uint8_t> memory) {
   } else if (change.kind == FaultKind::bit_flip) {
     const std::uint64_t bit = change.bit % (8 * bytes);
     memory.data[bit / 8] = std::uint8_t(memory.data[bit / 8] ^ (1u << (bit % 8)));
-  } else if (change.kind == FaultKind::loss_spike) {
+  } else if (change.kind == FaultKind::loss_spike || change.kind == FaultKind::token_imbalance) {
     for (kernels::Index at = 0; at + 4 <= memory.n; at += 4) std::memcpy(memory.data + at, &change.token, 4);
   } else {
     write_value(memory.data, change.type, change.value);
@@ -105,6 +113,7 @@ float value_of(const Rule& rule) {
 
 std::optional<Target> target_of(const Rule& rule, const Op& op, std::span<const Range> ranges) {
   if (rule.kind == FaultKind::loss_spike) return op.kind == OpKind::data_load ? targets_of(ranges) : std::nullopt;
+  if (rule.kind == FaultKind::token_imbalance) return op.kind == OpKind::data_load ? inputs_of(ranges) : std::nullopt;
   if (op.kind != OpKind::compute) return std::nullopt;
   switch (rule.site) {
     case Site::activation:
@@ -139,7 +148,7 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
   const std::size_t elements = (target.hi - target.lo) / bytes;
   std::size_t from = std::size_t(rule.element % elements), count = 1;
   if (rule.kind == FaultKind::zero_tile) count = std::min<std::size_t>(std::size_t(rule.elements), elements - from);
-  if (rule.kind == FaultKind::loss_spike) from = 0, count = elements;
+  if (rule.kind == FaultKind::loss_spike || rule.kind == FaultKind::token_imbalance) from = 0, count = elements;
   Op ours = op;
   ours.site = "fault";
   const Change change{rule.kind, target.type, value_of(rule), rule.bit, rule.token};

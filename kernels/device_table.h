@@ -152,6 +152,7 @@ struct DeviceCommon {
   void (*expert_places)(Lane, Vec<const std::int32_t> slots, Index of_sample, int own, Index places,
                         Vec<std::int32_t> sources, Vec<std::int32_t> experts);
   void (*expert_accept)(Lane, int own, Vec<std::int32_t> experts);
+  void (*count_choices)(Lane, Vec<const std::int32_t> slots, Vec<std::int32_t> counts);
   void (*add_token_losses)(Lane, Mat<const float> more, Vec<float> losses);
   void (*add_samples)(Lane, Mat<const float> nodes, Vec<float> out);
   void (*max_over_ways)(Lane, Mat<const float> values, Vec<float> out);

@@ -153,6 +153,19 @@ void expert_product(Lane lane, Vec<const std::int32_t> slots, int choices, InMat
   }
 }
 
+void count_choices(Lane lane, Vec<const std::int32_t> slots, Vec<std::int32_t> counts) {
+  SEEKSIM_CHECK_EQ(counts.n % 2, 0);
+  if (const DeviceTable* device = device_of(lane)) return device->common.count_choices(lane, slots, counts);
+  const Index experts = counts.n / 2;
+  check_slots(slots, experts);
+  std::fill(counts.data, counts.data + counts.n, 0);
+  for (Index s = 0; s < slots.n; ++s) {
+    const std::int32_t slot = slots[s], expert = slot < 0 ? -1 - slot : slot;
+    ++counts[expert];
+    if (slot < 0) ++counts[experts + expert];
+  }
+}
+
 template <class T>
 void expert_weight_grad(Lane lane, Vec<const std::int32_t> slots, int choices, Index tokens, InMat<T> a, InMat<T> b,
                         RowOf b_of, Mat<float> dw) {

@@ -1,7 +1,7 @@
 // A layer of experts: a router gives each token to the k experts whose logits are largest, and the token's result is
 // the sum of what they make of it, weighed by its gates. Choice j of token r is slot r * k + j. All that an expert does
 // lies in rows of slots, so shapes do not depend on the routing. What is decided for a token depends on its own sample
-// alone, never on a micro-batch or a rank (docs/numerics.md#experts).
+// alone, or on a group of samples that are always together, never on a rank (docs/numerics.md#experts).
 #pragma once
 
 #include "kernels/gemm.h"
@@ -11,10 +11,10 @@ namespace seeksim::kernels {
 
 // Shapes: R rows (tokens of several samples), E experts, k choices of a token, C width, F width inside an expert.
 struct Router {
-  Index tokens = 0;        // of a sample
+  Index tokens = 0;        // that are counted together: of a sample, or of a group of them
   int experts = 0;         // E
   int choices = 0;         // k
-  Index capacity = 0;      // tokens of a sample that an expert takes; 0: any number
+  Index capacity = 0;      // of those that an expert takes; 0: any number
   bool normalized = true;  // the gates of a token are divided by their sum; else they are scores
   float balance = 0;       // factor of the balancing loss: its coefficient times E
   float z = 0;             // coefficient of the z loss
@@ -27,18 +27,21 @@ struct Routes {
   Mat<float> probs;         // (R, E)  softmax of the logits; of sigmoid gates the logits
   Vec<std::int32_t> slots;  // (R k)   the expert e of each slot; -1 - e where e's capacity was used up
   Vec<float> gates;         // (R k)
-  Mat<float> shares;        // (samples, E)  of a sample's slots, those that chose e, taken or not
+  Mat<float> shares;        // (R / tokens, E)  of slots counted together, those that chose e, taken or not
   Vec<float> spreads;       // (R)     log of the sum of exp(logit)
   Vec<float> losses;        // (R)     balancing loss and z loss of each token
 };
 
 // Choices: the k largest logits in turn; of equal ones the lowest expert. Maximum F5; sums over experts and choices F1,
-// in ascending order: exp(logit - max), gates, shares[e] * probs[e]. An expert takes slots of a sample up to its
+// in ascending order: exp(logit - max), gates, shares[e] * probs[e]. An expert takes slots counted together up to its
 // capacity: all first choices in the order of tokens, then all second ones, and so on.
 // Gates: scores, or these divided by their sum (of sigmoid gates by it + 1e-20); then times scale.
 // losses[r] = balance * sum of shares * probs + z * spread^2. Of sigmoid gates probs are scores there, and the sum over
 // experts is divided by that of all scores + 1e-20.
 void route(Lane lane, const Router& router, Mat<const float> logits, const Routes& out);
+
+// counts (2 E): of each expert the slots that chose it, then of each those that were not taken.
+void count_choices(Lane lane, Vec<const std::int32_t> slots, Vec<std::int32_t> counts);
 
 // dlogits (R, E) from the gradient of the gates (R k), which is 0 for slots that were not taken, and from both losses,
 // whose own factor is `scale`. Sums over choices and experts as above. dlogits are stored as T.

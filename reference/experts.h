@@ -1,5 +1,6 @@
-// A layer of experts on one sample: the router's choice, what each chosen expert makes of a token, both losses of the
-// router, and all of it backwards. T tokens, E experts, k choices of a token, C width, F width inside an expert.
+// A layer of experts: the router's choice for a sample; which choices of several samples find room; then for each
+// sample what the chosen experts make of a token, both losses of the router, and all of it backwards. T tokens, E
+// experts, k choices of a token, C width, F width inside an expert.
 #pragma once
 
 #include <algorithm>
@@ -37,11 +38,37 @@ struct ExpertLayer {
   Sums<R>* drouter;
   std::vector<Expert<R>> experts;
 
-  // x (T, C). Returns what the experts add to the stream.
-  Tensor<R> forward(const Tensor<R>& x, Routed<R>& to) {
+  // Softmax, the k largest logits in turn (of equal ones the first), and their gates.
+  void route(const Tensor<R>& x, Routed<R>& to) const {
     to = {};
-    route(x, to);
-    take(to);
+    to.probs.resize(std::size_t(m.T * m.E)), to.spread.resize(std::size_t(m.T)), to.total.resize(std::size_t(m.T));
+    for (int i = 0; i < m.T; ++i) {
+      Tensor<R> logits;
+      for (int e = 0; e < m.E; ++e) {
+        Sum<R> sum;
+        for (int c = 0; c < m.C; ++c) sum.add(x[at(i, m.C, c)], R(router.data[router.place(c, e)]));
+        logits.push_back(sum.value());
+      }
+      softmax(logits, i, to);
+      if (m.sigmoid) sigmoids(logits, to);
+      std::vector<int> order(std::size_t(m.E));
+      for (int e = 0; e < m.E; ++e) order[std::size_t(e)] = e;
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+        return value_of(logits[std::size_t(a)]) > value_of(logits[std::size_t(b)]);
+      });
+      for (int j = 0; j < m.k; ++j) {
+        const bool last = j + 1 == m.k;
+        if (j + 1 < m.E && (last || m.capacity_factor > 0))
+          look_at(to, logits[std::size_t(order[std::size_t(j)])], logits[std::size_t(order[std::size_t(j + 1)])]);
+        to.chosen.push_back(order[std::size_t(j)]);
+        to.gates.push_back((m.sigmoid ? to.scores : to.probs)[at(i, m.E, order[std::size_t(j)])]);
+      }
+      if (m.gates_normalized) divide_by_sum(i, to);
+      for (int j = 0; j < m.k; ++j) to.gates[at(i, m.k, j)] = scaled(to.gates[at(i, m.k, j)]);
+    }
+  }
+  // x (T, C), and what route() and take_choices() have made of it. Returns what the experts add to the stream.
+  Tensor<R> forward(const Tensor<R>& x, Routed<R>& to) {
     const std::size_t slots = std::size_t(m.T * m.k);
     to.gate.resize(slots), to.up.resize(slots), to.active.resize(slots), to.y.resize(slots);
     Tensor<R> out(std::size_t(m.T * m.C));
@@ -96,34 +123,6 @@ struct ExpertLayer {
     if (noise > 0 && value_of(a) - value_of(b) <= deviations(store.type) * std::sqrt(noise)) to.unsettled = true;
   }
 
-  // Softmax, the k largest logits in turn (of equal ones the first), and their gates.
-  void route(const Tensor<R>& x, Routed<R>& to) const {
-    to.probs.resize(std::size_t(m.T * m.E)), to.spread.resize(std::size_t(m.T)), to.total.resize(std::size_t(m.T));
-    for (int i = 0; i < m.T; ++i) {
-      Tensor<R> logits;
-      for (int e = 0; e < m.E; ++e) {
-        Sum<R> sum;
-        for (int c = 0; c < m.C; ++c) sum.add(x[at(i, m.C, c)], R(router.data[router.place(c, e)]));
-        logits.push_back(sum.value());
-      }
-      softmax(logits, i, to);
-      if (m.sigmoid) sigmoids(logits, to);
-      std::vector<int> order(std::size_t(m.E));
-      for (int e = 0; e < m.E; ++e) order[std::size_t(e)] = e;
-      std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-        return value_of(logits[std::size_t(a)]) > value_of(logits[std::size_t(b)]);
-      });
-      for (int j = 0; j < m.k; ++j) {
-        const bool last = j + 1 == m.k;
-        if (j + 1 < m.E && (last || m.capacity_factor > 0))
-          look_at(to, logits[std::size_t(order[std::size_t(j)])], logits[std::size_t(order[std::size_t(j + 1)])]);
-        to.chosen.push_back(order[std::size_t(j)]);
-        to.gates.push_back((m.sigmoid ? to.scores : to.probs)[at(i, m.E, order[std::size_t(j)])]);
-      }
-      if (m.gates_normalized) divide_by_sum(i, to);
-      for (int j = 0; j < m.k; ++j) to.gates[at(i, m.k, j)] = scaled(to.gates[at(i, m.k, j)]);
-    }
-  }
   void divide_by_sum(int i, Routed<R>& to) const {
     Sum<R> total;
     for (int j = 0; j < m.k; ++j) total.add(to.gates[at(i, m.k, j)]);
@@ -151,22 +150,6 @@ struct ExpertLayer {
     const R all = sum.value();
     for (int e = 0; e < m.E; ++e) to.probs[at(i, m.E, e)] = to.probs[at(i, m.E, e)] / all;
     to.spread[std::size_t(i)] = log_of(all) + R(most);
-  }
-
-  // Shares of the sample's choices; and which of them find room: all first ones in the order of tokens, then all second
-  // ones.
-  void take(Routed<R>& to) const {
-    const double most = std::ceil(m.capacity_factor * double(m.T * m.k) / double(m.E));
-    std::vector<int> count(std::size_t(m.E));
-    for (int j = 0; j < m.k; ++j) {
-      for (int i = 0; i < m.T; ++i) {
-        int& e = to.chosen[at(i, m.k, j)];
-        int& so_far = count[std::size_t(e)];
-        if (m.capacity_factor > 0 && so_far >= most) e = -1 - e;
-        ++so_far;
-      }
-    }
-    for (const int n : count) to.shares.push_back(double(n) / double(m.T * m.k));
   }
 
   double balance() const { return m.balance * m.E; }
@@ -235,5 +218,26 @@ struct ExpertLayer {
     }
   }
 };
+
+// Shares of the choices of samples that are counted together; and which of them find room: all first ones in the order
+// of tokens, then all second ones.
+template <class R>
+void take_choices(const Model& m, const std::vector<Routed<R>*>& together) {
+  const double all = double(together.size()) * double(m.T * m.k);
+  const double most = std::ceil(m.capacity_factor * all / double(m.E));
+  std::vector<int> count(std::size_t(m.E));
+  for (int j = 0; j < m.k; ++j) {
+    for (Routed<R>* const to : together) {
+      for (int i = 0; i < m.T; ++i) {
+        int& e = to->chosen[at(i, m.k, j)];
+        int& so_far = count[std::size_t(e)];
+        if (m.capacity_factor > 0 && so_far >= most) e = -1 - e;
+        ++so_far;
+      }
+    }
+  }
+  for (Routed<R>* const to : together)
+    for (const int n : count) to->shares.push_back(double(n) / all);
+}
 
 }  // namespace seeksim::reference

@@ -1,4 +1,5 @@
-// The forward pass of a sample, then its backward pass, in the order of the model. What is stored between operations is
+// The forward pass of samples whose tokens are counted together (one, without experts), layer by layer, then the
+// backward pass of each, in the order of the model. What is stored between operations is
 // rounded to the type to compute in; inside an operation arithmetic is fp32. Shapes stand beside tensors: T tokens,
 // C channels, D of a head, F inside the mlp, V words.
 #include "reference/model.h"
@@ -21,25 +22,41 @@ class Sample {
          std::vector<Sums<R>>& sums, Store<R>& storing)
       : t(training), m(training.model), parameters(list), weights(rounded), gradients(sums), store(storing) {}
 
-  // tokens (T + 1). Returns the sum of the tokens' losses.
-  R run(const std::int32_t* tokens, std::int64_t step_number, std::int64_t number, double loss_factor) {
+  // tokens (T + 1).
+  void begin(const std::int32_t* tokens, std::int64_t step_number, std::int64_t number) {
     step = step_number, sample = number;
     find_documents(tokens);
-    forward(tokens);
+    embed(tokens);
+    layers.resize(std::size_t(m.L));
+  }
+  // A layer up to its mlp, or to where its tokens want to go.
+  void go_to_mlp(int l) {
+    Layer& a = layers[std::size_t(l)];
+    attention_forward(a, l);
+    if (m.routed(l)) expert_layer(l).route(a.norm2.y, a.routed);
+  }
+  Routed<R>* routed(int l) { return &layers[std::size_t(l)].routed; }
+  void go_through_mlp(int l) {
+    Layer& a = layers[std::size_t(l)];
+    Tensor<R> branch = m.routed(l) ? expert_layer(l).forward(a.norm2.y, a.routed) : mlp_forward(a, a.mlp, l, one_mlp());
+    if (m.routed(l) && m.shared > 0) branch = store.added(branch, mlp_forward(a, a.shared, l, shared_expert()));
+    drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
+    x = store.added(x, branch);
+  }
+  // Returns the sum of the tokens' losses. routing, unsettled: of all samples so far.
+  R end(const std::int32_t* tokens, double loss_factor, std::uint64_t& routing, bool& unsettled) {
     R loss = head(tokens + 1, loss_factor);
     for (int l = 0; l < m.L; ++l) {
       if (!m.routed(l)) continue;
-      const Routed<R>& routed = layers[std::size_t(l)].routed;
-      loss = loss + routed.loss;
-      unsettled = unsettled || routed.unsettled;
-      for (const int e : routed.chosen) routing = routing * 0x9e3779b97f4a7c15ULL + std::uint64_t(e + 1);
+      const Routed<R>& from = layers[std::size_t(l)].routed;
+      loss = loss + from.loss;
+      unsettled = unsettled || from.unsettled;
+      for (const int e : from.chosen) routing = routing * 0x9e3779b97f4a7c15ULL + std::uint64_t(e + 1);
     }
     factor = loss_factor;
     backward(tokens);
     return loss;
   }
-  std::uint64_t routing = 0;  // of all samples so far
-  bool unsettled = false;
 
  private:
   struct Layer {
@@ -99,7 +116,7 @@ class Sample {
     }
   }
   // ---- the passes
-  void forward(const std::int32_t* tokens) {
+  void embed(const std::int32_t* tokens) {
     const double *const words = weight(Part::tokens), *const places = weight(Part::positions);
     x.assign(std::size_t(m.T * m.C), R{});
     for (int i = 0; i < m.T; ++i) {
@@ -109,11 +126,10 @@ class Sample {
       }
     }
     drop(x, m.drop_embedding, Site::embedding, 0, m.C);
-    layers.resize(std::size_t(m.L));
-    for (int l = 0; l < m.L; ++l) layer_forward(layers[std::size_t(l)], l);
   }
 
-  void layer_forward(Layer& a, int l) {
+  // To the stream behind the attention, and its norm.
+  void attention_forward(Layer& a, int l) {
     const int A = m.H * m.D();
     a.norm1.forward(m, store, x, weight(Part::norm1, l), weight(Part::norm1_bias, l));
     Attention<R> attention(t, store, step, sample, first);
@@ -123,12 +139,8 @@ class Sample {
     Tensor<R> branch =
         linear(m.T, store, a.heads.att, matrix(Part::attention_out, l, A, m.C), weight(Part::attention_out_bias, l));
     drop(branch, m.drop_residual, Site::attention_branch, l, m.C);
-    const Tensor<R> mid = store.added(x, branch);  // (T, C)
-    a.norm2.forward(m, store, mid, weight(Part::norm2, l), weight(Part::norm2_bias, l));
-    branch = m.routed(l) ? expert_layer(l).forward(a.norm2.y, a.routed) : mlp_forward(a, a.mlp, l, one_mlp());
-    if (m.routed(l) && m.shared > 0) branch = store.added(branch, mlp_forward(a, a.shared, l, shared_expert()));
-    drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
-    x = store.added(mid, branch);
+    x = store.added(x, branch);  // (T, C)
+    a.norm2.forward(m, store, x, weight(Part::norm2, l), weight(Part::norm2_bias, l));
   }
 
   Tensor<R> mlp_forward(const Layer& a, typename Layer::Mlp& to, int l, const MlpParts& of) {
@@ -290,6 +302,20 @@ class Sample {
   Tensor<R> dlogits;  // (T, V)
 };
 
+// Samples that are counted together meet at each router.
+template <class R>
+void forward(const Model& m, std::vector<Sample<R>>& samples) {
+  for (int l = 0; l < m.L; ++l) {
+    std::vector<Routed<R>*> routed;
+    for (Sample<R>& sample : samples) {
+      sample.go_to_mlp(l);
+      routed.push_back(sample.routed(l));
+    }
+    if (m.routed(l)) take_choices(m, routed);
+    for (Sample<R>& sample : samples) sample.go_through_mlp(l);
+  }
+}
+
 std::int64_t tokens_with_loss(const Training& t, const std::vector<std::int32_t>& tokens, std::int64_t step) {
   const std::int64_t most = learned_tokens(t, step);
   std::int64_t all = 0;
@@ -318,13 +344,18 @@ StepValues<R> losses_and_gradients(const Training& t, const std::vector<Paramete
   const double at_root = double(static_cast<float>(power / all));
   Sum<R> losses;
   Store<R> store(t.compute);
-  Sample<R> sample(t, parameters, rounded, sums, store);
-  for (int b = 0; b < t.batch; ++b)
-    losses.add(sample.run(tokens.data() + std::size_t(b) * std::size_t(t.model.T + 1), step, b, scale / power));
+  const int together = t.model.counted;
+  std::vector<Sample<R>> samples(std::size_t(together), Sample<R>(t, parameters, rounded, sums, store));
+  const auto tokens_of = [&](int b) { return tokens.data() + std::size_t(b) * std::size_t(t.model.T + 1); };
+  for (int b = 0; b < t.batch; b += together) {
+    for (int i = 0; i < together; ++i) samples[std::size_t(i)].begin(tokens_of(b + i), step, b + i);
+    forward(t.model, samples);
+    for (int i = 0; i < together; ++i)
+      losses.add(samples[std::size_t(i)].end(tokens_of(b + i), scale / power, values.routing, values.unsettled));
+  }
   values.loss = losses.value() * R(1 / power) * R(at_root);
   values.gradients.resize(parameters.size());
   values.overflows = store.overflows, values.may_overflow = store.may_overflow;
-  values.routing = sample.routing, values.unsettled = sample.unsettled;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     for (const Sum<R>& sum : sums[i]) {
       R g = sum.value() * R(at_root);

@@ -24,7 +24,8 @@ struct Model {
 
   // Experts in place of the mlp: E of them, k for a token. 0: none.
   int E = 0, k = 1;
-  double capacity_factor = 0;  // an expert takes ceil(this * T k / E) of a sample's choices; 0: all
+  int counted = 1;             // samples whose choices are counted together
+  double capacity_factor = 0;  // an expert takes ceil(this * counted * T k / E) of their choices; 0: all
   bool gates_normalized = true;
   double balance = 0, z = 0;  // coefficients of the router's two losses
   // DeepSeek's.

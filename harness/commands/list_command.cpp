@@ -110,7 +110,8 @@ Listing quirks_listed(const Style& style) {
                         row.split_dependent
                             ? "depend on ranks and micro-batches: no golden has them, quirk_differs says what "
                               "the difference is"
-                            : "the same at every split: a golden of its own");
+                        : row.by_micro_batch ? "depend on the size of micro-batches: a golden of its own for each"
+                                             : "the same at every split: a golden of its own");
     text += fmt::format("    source        {}\n", row.source);
     all.entries.push_back({std::string(row.name), text});
   }

@@ -36,7 +36,8 @@ double kept_of_experts(const runtime::ModelPlan& m) {
 // Where experts are divided: places for rows of a token that each rank of a group keeps for all of them, as a multiple
 // of its experts (runtime/comm/expert_group.h), and what a place holds beside the mlp's rows.
 double places_of(const runtime::ModelPlan& m, int group) {
-  const double own = double(m.experts.count) / group, capacity = double(m.experts.capacity(m.context)) / m.context;
+  const double own = double(m.experts.count) / group,
+               capacity = double(m.experts.capacity(std::int64_t(m.context) * m.experts.samples)) / m.context;
   const double all = std::min<double>(m.experts.per_token, own);
   return group * (capacity > 0 ? std::min(all, capacity * own) : all);
 }

@@ -222,7 +222,8 @@ const Keys<Rule>& rule_keys() {
       {"value", at(of_rule(&Rule::value)), number(), kNoBit,
        "What an overflow puts there; 65520 is the least that fp16 cannot hold."},
       {"negative", at(of_rule(&Rule::negative)), flag(), kNoBit, "The same with a minus sign."},
-      {"token", at(of_rule(&Rule::token)), integer(0), kNoBit, "The target that a loss_spike puts everywhere."},
+      {"token", at(of_rule(&Rule::token)), integer(0), kNoBit,
+       "The target that a loss_spike puts everywhere, or the token that a token_imbalance does."},
       {"tag", at(of_rule(&Rule::tag)), text().unset(), kNoBit,
        "Only memory for this: parameters, activations, ... as the report's memory part names it."},
       {"bytes", at(of_rule(&Rule::bytes)), integer(0, kExact), kNoBit,
@@ -261,6 +262,18 @@ std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<
              rules);
   }
   return rules;
+}
+
+void check_tokens(const Reader& top, const Scenario& scenario) {
+  const int vocab = scenario.train.definition.model.vocab;
+  for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
+    const faults::Rule& rule = scenario.faults[i];
+    if (rule.kind != FaultKind::loss_spike && rule.kind != FaultKind::token_imbalance) continue;
+    if (rule.token < vocab) continue;
+    top.findings().add(fmt::format("/faults/{}/token", i),
+                       fmt::format("token {} is none of the vocabulary's {}", rule.token, vocab),
+                       fmt::format("Use one from 0 to {}.", vocab - 1));
+  }
 }
 
 Json to_json(const faults::Rule& rule) { return Json::parse(faults::text(rule)); }

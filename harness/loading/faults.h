@@ -17,6 +17,9 @@ const Keys<faults::Rule>& rule_keys();
 using MoreKeys = bool (*)(faults::FaultKind kind, std::string_view key);
 std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes, MoreKeys more = nullptr);
 
+// Tokens that faults put into batches are those of the vocabulary.
+void check_tokens(const Reader& top, const Scenario& scenario);
+
 Json to_json(const faults::Rule& rule);
 
 }  // namespace seeksim::harness

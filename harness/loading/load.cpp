@@ -202,6 +202,8 @@ void read_algorithms(const Reader& top, Scenario& scenario) {
 
 // What is right by itself, and may not go with the rest.
 void check_together(const Reader& top, Scenario& scenario) {
+  settle_routing(top, scenario);
+  settle_counting(top, scenario);
   check_parallel(top, scenario);
   check_experts(top, scenario);
   check_context(top, scenario);
@@ -209,6 +211,7 @@ void check_together(const Reader& top, Scenario& scenario) {
   check_quantised(top, scenario);
   read_quantised_gradients(top, scenario);
   check_rules(top, scenario);
+  check_tokens(top, scenario);
   check_recovery(top, scenario);
   check_own_family(top, scenario);
 }

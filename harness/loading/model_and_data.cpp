@@ -47,6 +47,11 @@ Binding<Scenario> of_experts(Path... path) {
 const ModelPlan& model_of(const Scenario& scenario) { return scenario.train.definition.model; }
 bool is_llama(const Scenario& scenario) { return model_of(scenario).llama(); }
 bool has_experts(const Scenario& scenario) { return model_of(scenario).experts.on(); }
+// Written as such; a quirk says it by its name.
+bool has_routing_groups(const Scenario& scenario) {
+  return model_of(scenario).experts.samples > 1 &&
+         !scenario.train.definition.quirks.has(runtime::Quirk::experts_by_micro_batch);
+}
 bool has_dropout(const Scenario& scenario) { return model_of(scenario).dropout.any(); }
 Json key_heads_of(const Scenario& scenario) { return model_of(scenario).key_heads(); }
 Json ffn_of(const Scenario& scenario) { return model_of(scenario).hidden(); }
@@ -232,7 +237,11 @@ const Keys<Scenario>& model_keys() {
       {"capacity_factor", of_experts(&ExpertsPlan::capacity_factor).when(has_experts),
        number().least(0).most(ExpertsPlan::kMostCapacity), kBits,
        "An expert takes at most this times context * experts_per_token / experts choices of a sample, rounded up: all "
-       "first choices in the order of tokens, then all second ones. By sample, never by rank or micro-batch. 0: all."},
+       "first choices in the order of tokens, then all second ones. 0: all."},
+      {"routing_samples", of_experts(&ExpertsPlan::samples).when(has_routing_groups),
+       integer(1, ExpertsPlan::kMostSamples), kBits,
+       "Samples over which an expert's capacity and the shares of the balancing loss are counted together. Such groups "
+       "are aligned, and no rank and no micro-batch has a part of one: batch and micro-batch are multiples of it."},
       {"normalize_gates", of_experts(&ExpertsPlan::normalized).read_by_hand().when(has_experts), flag().unset(), kBits,
        "A token's gates are divided by their sum, as Mixtral has it; false: they are the router's probabilities. "
        "Unset: "

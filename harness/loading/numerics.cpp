@@ -35,7 +35,8 @@ void refuse_faults(const Reader& top, const Scenario& scenario) {
     const bool silent = rule.kind == FaultKind::message_corrupt && !rule.checksum;
     const bool of_values = rule.kind == FaultKind::nan_inject || rule.kind == FaultKind::inf_inject ||
                            rule.kind == FaultKind::overflow || rule.kind == FaultKind::bit_flip ||
-                           rule.kind == FaultKind::zero_tile || rule.kind == FaultKind::loss_spike;
+                           rule.kind == FaultKind::zero_tile || rule.kind == FaultKind::loss_spike ||
+                           rule.kind == FaultKind::token_imbalance;
     if (!of_values && !silent) continue;
     top.findings().add(fmt::format("/faults/{}/{}", i, silent ? "checksum" : "kind"),
                        fmt::format("{} spoils values, and {}", name(rule.kind), kNoValues),

@@ -52,7 +52,7 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
     top.findings().add(at, what, fix);
   };
   constexpr const char* kCut = "together with world.pipeline, world.tensor, world.expert or world.context above 1";
-  if (train.definition.quirks.any())
+  if (train.definition.quirks.without(runtime::Quirk::experts_by_micro_batch).any())
     refuse("/quirks", fmt::format("not supported: quirks {}", kCut), "Leave quirks out, or use 1 for all of them.");
   if (train.recovery.rerun_and_compare)
     refuse("/recovery/rerun_and_compare", fmt::format("not supported: running micro-batches twice {}", kCut),

@@ -51,6 +51,17 @@ const StepLimit kStepLimits[] = {
 constexpr const char* kMemoryShare = "memory_share_max";
 constexpr const char* kNonfinite = "nonfinite_max";
 
+// A limit on how a step's tokens were spread over experts.
+struct LoadLimit {
+  const char* name;
+  std::optional<double> Alarms::*limit;
+  double ExpertLoad::*value;
+};
+const LoadLimit kLoadLimits[] = {
+    {"expert_share_max", &Alarms::expert_share_max, &ExpertLoad::share},
+    {"dropped_share_max", &Alarms::dropped_share_max, &ExpertLoad::dropped},
+};
+
 std::vector<Passing> passings(const StepLimit& row, double limit, const RunRecord& run) {
   std::vector<Passing> found;
   const StepRecord* before = nullptr;
@@ -58,6 +69,17 @@ std::vector<Passing> passings(const StepLimit& row, double limit, const RunRecor
     const std::optional<double> value = row.value(step, before);
     if (value && row.passed(*value, limit)) found.push_back({step.step, step.committed_ns, *value});
     before = &step;
+  }
+  return found;
+}
+
+std::vector<Passing> passings(const LoadLimit& row, double limit, const RunRecord& run) {
+  std::vector<Passing> found;
+  for (const ExpertLoad& load : run.training.choices.loads()) {
+    const auto step =
+        std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRecord& one) { return one.step == load.step; });
+    if (step != run.steps.end() && above(load.*row.value, limit))
+      found.push_back({load.step, step->committed_ns, load.*row.value});
   }
   return found;
 }
@@ -90,6 +112,7 @@ std::vector<std::string> alarm_names() {
   for (const StepLimit& row : kStepLimits) names.emplace_back(row.name);
   names.emplace_back(kMemoryShare);
   names.emplace_back(kNonfinite);
+  for (const LoadLimit& row : kLoadLimits) names.emplace_back(row.name);
   return names;
 }
 
@@ -109,6 +132,10 @@ std::vector<Alarm> raised_alarms(const Scenario& scenario, const RunRecord& run)
     add(kMemoryShare, *limits.memory_share_max, over_memory_share(scenario, *limits.memory_share_max, run));
   if (limits.nonfinite_max && run.has_values)
     add(kNonfinite, double(*limits.nonfinite_max), too_many_nonfinite(*limits.nonfinite_max, run));
+  for (const LoadLimit& row : kLoadLimits) {
+    const std::optional<double> limit = limits.*row.limit;
+    if (limit) add(row.name, *limit, passings(row, *limit, run));
+  }
   return raised;
 }
 

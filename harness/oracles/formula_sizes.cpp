@@ -57,7 +57,10 @@ double rows_to_group(const FormulaSizes& s, int rank) {
 
 // The samples of an evaluation, cut among those who share the batch.
 runtime::StepCut evaluation_cut(const FormulaSizes& s) {
-  return {.leaves = s.plan.definition.evaluation.samples, .members = s.groups.ranks, .each = s.E};
+  return {.leaves = s.plan.definition.evaluation.samples,
+          .members = s.groups.ranks,
+          .grain = s.plan.definition.model.experts.samples,
+          .each = s.E};
 }
 
 // The same of an evaluation: forward alone.
@@ -308,7 +311,9 @@ Most most_of(const FormulaSizes& s) {
 }
 
 double held_out_of_group(const FormulaSizes& s) {
-  const runtime::StepCut cut{.leaves = s.plan.definition.evaluation.samples, .members = s.groups.ranks};
+  const runtime::StepCut cut{.leaves = s.plan.definition.evaluation.samples,
+                             .members = s.groups.ranks,
+                             .grain = s.plan.definition.model.experts.samples};
   double most = 0;
   for (int group = 0; group < s.groups.ranks; ++group)
     most = std::max(most, double(cut.samples_of_rank(0, group).size()));

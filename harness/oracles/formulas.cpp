@@ -304,9 +304,10 @@ std::vector<BudgetLine> zero_traffic(const FormulaSizes& s, std::int64_t steps, 
          "roots x (P(N-1)/N + what it does not own of H) a step");
   if (const int groups = s.groups.groups(); groups > 1) {
     const double own = most(s, [&](int rank) { return s.share(rank, 0, s.P) + s.share(rank, 0, s.H) + 1; });
+    const runtime::Definition& d = s.plan.definition;
+    const runtime::TreeOwnership tree{.leaves = d.global_batch, .members = groups, .grain = d.model.experts.samples};
     std::size_t sums = 0;
-    for (int group = 0; group < groups; ++group)
-      sums = std::max(sums, runtime::TreeOwnership{Index(s.plan.definition.global_batch), groups}.nodes(group).size());
+    for (int group = 0; group < groups; ++group) sums = std::max(sums, tree.nodes(group).size());
     kind("all_reduce", double(steps) * double(sums + 1) * own * (groups - 1) / groups,
          double(steps) * double(sums + 1) * (groups + 2),
          "(roots + 1)(P + H)/N over the others of G groups, (G-1)/G of it a step");

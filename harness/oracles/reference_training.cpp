@@ -44,6 +44,7 @@ reference::Model model_of(const runtime::ModelPlan& plan) {
   m.T = plan.context, m.V = plan.vocab, m.F = plan.hidden();
   const runtime::ExpertsPlan& x = plan.experts;
   m.E = x.count, m.k = x.on() ? x.per_token : 1;
+  m.counted = x.samples;
   m.capacity_factor = x.capacity_factor, m.gates_normalized = x.normalized, m.balance = x.balance, m.z = x.z;
   m.sigmoid = x.sigmoid, m.gate_scale = x.scale, m.shared = x.on() ? x.shared : 0;
   m.dense_layers = x.dense_layers, m.dense_F = plan.dense_hidden();
@@ -97,7 +98,8 @@ std::string not_in_reference(const runtime::Definition& d) {
   if (d.fp8.on()) return "the reference knows no casts to 8 bits";
   if (d.quantised.on()) return "the reference knows no quantised weights";
   if (d.quantised_gradients.on()) return "the reference knows no quantised gradients";
-  if (d.quirks.any()) return "the reference knows no quirks of other frameworks";
+  if (d.quirks.without(runtime::Quirk::experts_by_micro_batch).any())
+    return "the reference knows no quirks of other frameworks";
   return "";
 }
 

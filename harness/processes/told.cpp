@@ -22,6 +22,7 @@ enum class NoteTaker::Kind : std::uint8_t {
   rerun,
   compressed,
   late,
+  choices,
   workers,
   evaluated,
   samples,
@@ -59,6 +60,7 @@ void NoteTaker::rerun(int, const runtime::RerunRecord& told) { note(Kind::rerun,
 void NoteTaker::evaluated(int, const runtime::EvaluationRecord& told) { note(Kind::evaluated, told); }
 void NoteTaker::compressed(int, const runtime::CompressionRecord& told) { note(Kind::compressed, told); }
 void NoteTaker::late(int, const runtime::LateRecord& told) { note(Kind::late, told); }
+void NoteTaker::choices(int, const runtime::ChoicesRecord& told) { note(Kind::choices, told); }
 void NoteTaker::workers(int, const runtime::WorkersRecord& told) { note(Kind::workers, told); }
 void NoteTaker::samples(int, const runtime::SamplesRecord& told) { note(Kind::samples, told); }
 void NoteTaker::replica(int, const runtime::ReplicaRecord& record) { note(Kind::replica, record); }
@@ -111,6 +113,13 @@ runtime::CompressionRecord within(const NoteTaker::Bounds& bounds, runtime::Comp
 }
 runtime::LateRecord within(const NoteTaker::Bounds& bounds, runtime::LateRecord told) {
   expect_step(bounds, told.step);
+  return told;
+}
+runtime::ChoicesRecord within(const NoteTaker::Bounds& bounds, runtime::ChoicesRecord told) {
+  expect_step(bounds, told.step);
+  const std::size_t layers = told.layers.size();
+  if (layers == 0 || told.counts.size() % layers != 0 || told.counts.size() / layers % 2 != 0)
+    throw runtime::Malformed("choices that are of no layers");
   return told;
 }
 runtime::WorkersRecord within(const NoteTaker::Bounds& bounds, runtime::WorkersRecord told) {
@@ -188,6 +197,8 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
       return to.compressed(rank, within(bounds, read<runtime::CompressionRecord>(body)));
     case Kind::late:
       return to.late(rank, within(bounds, read<runtime::LateRecord>(body)));
+    case Kind::choices:
+      return to.choices(rank, within(bounds, read<runtime::ChoicesRecord>(body)));
     case Kind::workers:
       return to.workers(rank, within(bounds, read<runtime::WorkersRecord>(body)));
     case Kind::evaluated:

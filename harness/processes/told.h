@@ -44,6 +44,7 @@ class NoteTaker final : public runtime::Observer {
   void evaluated(int rank, const runtime::EvaluationRecord& told) override;
   void compressed(int rank, const runtime::CompressionRecord& told) override;
   void late(int rank, const runtime::LateRecord& told) override;
+  void choices(int rank, const runtime::ChoicesRecord& told) override;
   void workers(int rank, const runtime::WorkersRecord& told) override;
   void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
   bool wants_replicas(int) override { return several_ranks_; }

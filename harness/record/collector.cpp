@@ -95,6 +95,7 @@ void Collector::rolled_back(int rank, std::int64_t steps) {
   record_.steps.resize(kept);
   if (record_.training.gradient_digests.size() > kept) record_.training.gradient_digests.resize(kept);
   if (record_.numbers.stagnation.size() > kept) record_.numbers.stagnation.resize(kept);
+  record_.training.choices.keep(kept);
 }
 
 void Collector::checkpoint(int, const runtime::CheckpointRecord& told) {
@@ -217,6 +218,8 @@ void Collector::compressed(int rank, const runtime::CompressionRecord& told) {
 }
 
 void Collector::late(int, const runtime::LateRecord& told) { record_.agreement.late.push_back(told); }
+
+void Collector::choices(int, const runtime::ChoicesRecord& told) { record_.training.choices.add(told, epochs_before_); }
 
 // After an outer step every worker has its weights; before the next one none has, once it has moved.
 void Collector::workers(int rank, const runtime::WorkersRecord& told) {

@@ -53,6 +53,7 @@ class Collector : public runtime::Observer {
   void samples(int rank, const runtime::SamplesRecord& told) override;
   void compressed(int rank, const runtime::CompressionRecord& told) override;
   void late(int rank, const runtime::LateRecord& told) override;
+  void choices(int rank, const runtime::ChoicesRecord& told) override;
   void workers(int rank, const runtime::WorkersRecord& told) override;
   void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;

@@ -113,6 +113,7 @@ Json experts_fields(const runtime::ModelPlan& m) {
                  {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
   if (x.deepseek())
     fields.update({{"sigmoid", x.sigmoid}, {"scale", x.scale}, {"shared", x.shared}, {"dense", x.dense_layers}});
+  if (x.samples > 1) fields["samples"] = x.samples;
   if (x.dense_layers > 0) fields["dense_ffn"] = m.dense_hidden();
   return fields;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "harness/record/choices.h"
 #include "harness/record/commits.h"
 #include "harness/record/ledger.h"
 #include "runtime/detect/analyser.h"
@@ -211,6 +212,7 @@ struct RunRecord {
     std::vector<runtime::EvaluationRecord> evaluations;
     std::vector<UsedSamples> samples;  // by step, where the data are a set of samples
     std::string samples_disagree;      // the first place that two ranks filled with different samples
+    Choices choices;                   // of experts, where an alarm asks for them
     std::string evaluations_disagree;  // the first that was another one on another rank, or when it was made again
   } training;
 

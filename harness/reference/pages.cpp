@@ -89,7 +89,10 @@ Page quirks_page() {
     text += attributes({{"framework", cell(row.framework)},
                         {"seeksim instead", cell(row.instead)},
                         {"acts at", fmt::format("`{}`: {}", name(row.point), cell(row.edits))},
-                        {"depends on the number of ranks or micro-batches", row.split_dependent ? "yes" : "no"},
+                        {"depends on the number of ranks or micro-batches",
+                         row.split_dependent  ? "yes"
+                         : row.by_micro_batch ? "on the size of a micro-batch, which is part of the golden's key"
+                                              : "no"},
                         {"source", cell(row.source)}});
   }
   return {"quirks.md", text};

@@ -318,10 +318,22 @@ void what_ran(const Evidence& e, const Judgement& j, const ReportExtras& extras,
   report["wall_s"] = extras.wall_s;
 }
 
+Json experts_json(const RunRecord& run) {
+  Json steps = Json::array();
+  for (const ExpertLoad& load : run.training.choices.loads())
+    steps.push_back({{"step", load.step},
+                     {"share", load.share},
+                     {"layer", load.layer},
+                     {"expert", load.expert},
+                     {"dropped", load.dropped}});
+  return steps;
+}
+
 void what_was_seen(const Evidence& e, const Judgement& j, Json& report) {
   const RunRecord& run = e.run;
   steps_json(run, report);
   if (!run.training.evaluations.empty()) report["evaluations"] = evaluations_json(run);
+  if (e.scenario.train.counts_choices) report["experts"] = experts_json(run);
   numbers_json(run, report);
   if (e.scenario.train.recovery.rerun_and_compare) report["rerun"] = rerun_json(run);
   const auto state = run.state();

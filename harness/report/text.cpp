@@ -359,11 +359,27 @@ std::string replay_text(const Evidence& e, const Style& style) {
                      fmt::format("  replay    seeksim run {} --schedule {}\n", file, schedule_string(e.scenario)));
 }
 
+// The steps in which one expert of a layer had most, and in which most found no room.
+std::string experts_text(const Evidence& e) {
+  const std::vector<ExpertLoad> loads = e.run.training.choices.loads();
+  if (loads.empty()) return "";
+  const auto most = [&](double ExpertLoad::*what) { return *std::ranges::max_element(loads, {}, what); };
+  const ExpertLoad share = most(&ExpertLoad::share), dropped = most(&ExpertLoad::dropped);
+  std::string out = fmt::format(
+      "  experts   {:.1f} % of a layer's choices for one expert at most (step {}, layer {}, "
+      "expert {}; even: {:.1f} %)",
+      100 * share.share, share.step, share.layer, share.expert,
+      100.0 / e.scenario.train.definition.model.experts.count);
+  if (dropped.dropped > 0)
+    out += fmt::format("; {:.1f} % of all choices dropped at most (step {})", 100 * dropped.dropped, dropped.step);
+  return out + '\n';
+}
+
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
-                    evaluations_text(e.run) + fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) +
-                    pipeline(e) + overlap(e.run) + copies(e.run) + files(e.run) + alike(e.run) + memory(e.run) +
-                    layout(e) + goodput(e) + findings(e.run) + endings(e.run);
+                    evaluations_text(e.run) + experts_text(e) + fast_text(e) + births(e.run) + rerun_text(e.run) +
+                    range_log(e.run) + pipeline(e) + overlap(e.run) + copies(e.run) + files(e.run) + alike(e.run) +
+                    memory(e.run) + layout(e) + goodput(e) + findings(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, at the moment nothing could progress:\n";
     for (const std::string& line : waits_of(e.run.wait_for_graph)) out += "    " + line + '\n';

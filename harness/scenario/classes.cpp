@@ -60,7 +60,8 @@ class Work {
         parameters_(plan_.definition.model, plan_.definition.optimizer),
         partition_(parameters_, ranks_),
         cut_{plan_.definition.global_batch, ranks_,
-             std::min<Index>(plan_.layout.micro_batch, plan_.definition.global_batch), sharded().gradients} {}
+             std::min<Index>(plan_.layout.micro_batch, plan_.definition.global_batch), sharded().gradients,
+             plan_.definition.model.experts.samples} {}
 
   // The samples of each micro-step have to be one subtree: then every addend of a sum goes into the same node.
   bool sums_are_whole() const {
@@ -76,11 +77,11 @@ class Work {
   Key of(int rank) const {
     Key key;
     if (!cut_.interleaved) {
-      const SampleRange all = runtime::samples_of(cut_.leaves, ranks_, rank);
+      const SampleRange all = runtime::samples_of(cut_.leaves, ranks_, rank, cut_.grain);
       add_samples(key, all, runtime::micro_batches(all, plan_.layout.micro_batch), cut_.leaves);
     }
     if (const Index held_out = plan_.definition.evaluation.samples; held_out > 0) {
-      const SampleRange all = runtime::samples_of(held_out, ranks_, rank);
+      const SampleRange all = runtime::samples_of(held_out, ranks_, rank, cut_.grain);
       add_samples(key, all, runtime::micro_batches(all, plan_.evaluated_at_once()), held_out);
     }
     for (int k = 0; cut_.interleaved && k < cut_.count(); ++k) {

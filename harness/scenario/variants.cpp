@@ -61,7 +61,8 @@ Scenario one_rank(const Scenario& scenario) {
   if (is_fast(scenario)) one.train.numerics = runtime::Numerics::exact;
   one.train.provenance = {};
   one.train.layout.evaluation_micro_batch = 0;
-  one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);
+  const int together = one.train.definition.model.experts.samples;  // no micro-batch has a part of them
+  one.train.layout.micro_batch = std::min(std::max(8 / together, 1) * together, one.train.definition.global_batch);
   one.accumulation =
       (one.train.definition.global_batch + one.train.layout.micro_batch - 1) / one.train.layout.micro_batch;
   return one;
@@ -78,6 +79,7 @@ Scenario undisturbed(const Scenario& scenario) {
   other.world.verify = false;
   other.world.schedule = {};
   other.world.race_detector = false;
+  other.train.counts_choices = false;
   // A mistake of definition is one that a run makes beside others too.
   if (!scenario.train.bug.is(runtime::Bug::definition)) other.train.bug = {};
   return other;
@@ -99,6 +101,7 @@ Scenario without_quirks(const Scenario& scenario) {
   Scenario other = scenario;
   runtime::Definition& d = other.train.definition;
   if (d.quirks.has(runtime::Quirk::ds_old_default_clipping)) d.gradient_clipping = runtime::default_clipping({});
+  if (d.quirks.has(runtime::Quirk::experts_by_micro_batch)) d.model.experts.samples = 1;
   d.quirks = {};
   other.checks.clear();
   other.expect = {};

@@ -131,6 +131,7 @@ bool is_silent(const Rule& rule, const GoldenPlan& golden) {
     case FaultKind::overflow:
       return golden.skip_steps.empty();
     case FaultKind::loss_spike:
+    case FaultKind::token_imbalance:
       return golden.drop_batches.empty() && golden.undo_changes.empty();
     default:
       return false;

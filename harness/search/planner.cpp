@@ -49,12 +49,13 @@ Json patch_of(const Layout& layout, const Layout& given) {
   return patch;
 }
 
-// The given micro-batch and its divisors below, each at most half of the one before.
-std::vector<Layout> micro_batches(const Layout& given) {
+// The given micro-batch and its divisors below, each at most half of the one before; multiples of what a router counts
+// together.
+std::vector<Layout> micro_batches(const Layout& given, int together) {
   std::vector<Layout> all = {given};
   const int samples = given.micro_batch * given.accumulation;
   for (int micro = given.micro_batch - 1; micro >= 1; --micro) {
-    if (samples % micro == 0 && 2 * micro <= all.back().micro_batch)
+    if (samples % micro == 0 && micro % together == 0 && 2 * micro <= all.back().micro_batch)
       all.push_back({given.stage, micro, samples / micro});
   }
   return all;
@@ -128,7 +129,7 @@ std::vector<Candidate> candidates(const Scenario& scenario) {
     all.push_back({words(at), patch_of(at, given)});
   }
   const bool on_device = compresses || apart || scenario.train.layout.parallel.shard_group > 0;  // is all that they do
-  const std::vector<Layout> micro = micro_batches(at);
+  const std::vector<Layout> micro = micro_batches(at, scenario.train.definition.model.experts.samples);
   for (std::size_t i = 1; i < micro.size(); ++i) all.push_back({words(micro[i]), patch_of(micro[i], given)});
   Json measures_so_far = Json::object();
   std::string names;

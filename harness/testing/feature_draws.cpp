@@ -52,8 +52,9 @@ void draw_deepseek(Json& model) {
 }
 
 void remove_experts(Json& model) {
-  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss",
-                          "gate", "gate_scale", "shared_experts", "dense_layers", "dense_ffn", "expert_sums"})
+  for (const char* key :
+       {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss", "gate",
+        "gate_scale", "shared_experts", "dense_layers", "dense_ffn", "expert_sums", "routing_samples"})
     model.erase(key);
 }
 
@@ -159,9 +160,30 @@ void draw_quantised_gradients(Json& s) {
   remove_experts(s["model"]);
 }
 
+namespace {
+
 void draw_evaluation(Json& s) {
   s["evaluation"] = {{"every_steps", between(0, 2)}, {"samples", between(1, 9)}, {"micro_batch", between(1, 4)}};
   if (s["data"].contains("text")) s["data"]["held_out_bytes"] = s["model"]["context"].get<int>() + between(1, 500);
+}
+
+void draw_routing(Json& s) {
+  if (!s["model"].contains("experts") || !one_in(3)) return;
+  for (const char* apart : {"compression", "local_sgd", "staleness"})
+    if (s.contains(apart)) return;
+  const int together = between(2, 4);
+  s["model"]["routing_samples"] = together;
+  s["deepspeed"]["train_batch_size"] = together * between(1, 5);
+  s["deepspeed"]["train_micro_batch_size_per_gpu"] = together * between(1, 2);
+  if (s.contains("evaluation"))
+    s["evaluation"].update({{"samples", together * between(1, 3)}, {"micro_batch", together * between(1, 2)}});
+}
+
+}  // namespace
+
+void draw_held_out(Json& s, bool may) {
+  if (may && one_in(3)) draw_evaluation(s);
+  draw_routing(s);
 }
 
 void draw_samples(Json& s, bool alike) {

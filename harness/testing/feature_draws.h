@@ -40,8 +40,9 @@ void draw_fp8(Json& s);
 void draw_quantised(Json& s);
 // Gradients in 4 or 8 bits, groups and sums of any size that a micro-batch can hold.
 void draw_quantised_gradients(Json& s);
-// Fewer held-out samples than ranks, or more, in micro-batches of any size.
-void draw_evaluation(Json& s);
+// Fewer held-out samples than ranks, or more, in micro-batches of any size, where there may be any; and often, with
+// experts, several samples over which a router counts, and batches of whole ones.
+void draw_held_out(Json& s, bool may);
 // Sets of samples; unless what counts samples by tags wants all of them alike, lengths by step and packed documents.
 void draw_samples(Json& s, bool alike);
 // A job that dies once or twice and is started again from a checkpoint.

@@ -419,7 +419,7 @@ Drawn draw(const Wanted& wanted) {
   }
   draw_inexact(s, wanted, ranks);
   if (wanted.restarts) draw_restarts(s, ranks, s["steps"]);
-  if (!wanted.corrupt && !wanted.local_sgd && one_in(3)) draw_evaluation(s);
+  draw_held_out(s, !wanted.corrupt && !wanted.local_sgd);
   if (!wanted.corrupt && !wanted.local_sgd && !wanted.staleness)
     draw_samples(s, wanted.check == "conservation" || !wanted.bug.empty());
   keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);

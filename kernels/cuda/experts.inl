@@ -217,6 +217,21 @@ struct ExpertAccept {
   SEEKSIM_BODY void operator()(Index, Index i) const { experts[i] = experts::known(experts[i], own); }
 };
 
+// An expert is a thread.
+struct CountChoices {
+  Vec<const std::int32_t> slots;
+  Vec<std::int32_t> counts;
+  SEEKSIM_BODY void operator()(Index, Index e) const {
+    std::int32_t chosen = 0, dropped = 0;
+    for (Index s = 0; s < slots.n; ++s) {
+      chosen += slots[s] == e || slots[s] == -1 - e ? 1 : 0;
+      dropped += slots[s] == -1 - e ? 1 : 0;
+    }
+    counts[e] = chosen;
+    counts[counts.n / 2 + e] = dropped;
+  }
+};
+
 template <class T>
 struct ExpertPack {
   const std::int32_t* sources;

@@ -323,6 +323,10 @@ struct Common {
     Launch launch(lane);
     each(launch, 1, experts.n, ExpertAccept{own, experts});
   }
+  static void count_choices(Lane lane, Vec<const std::int32_t> slots, Vec<std::int32_t> counts) {
+    Launch launch(lane);
+    each(launch, 1, counts.n / 2, CountChoices{slots, counts});
+  }
   static void route(Lane lane, const Router& r, Mat<const float> logits, const Routes& out) {
     Launch launch(lane);
     if (out.shares.rows > 0) launch(Grid{out.shares.rows, 1}, RouteSample{r, logits, out});
@@ -422,6 +426,7 @@ struct Common {
             route,
             expert_places,
             expert_accept,
+            count_choices,
             add_token_losses,
             add_samples,
             max_over_ways,

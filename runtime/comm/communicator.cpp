@@ -28,7 +28,8 @@ void check_on_device(const Op& op, const Buffer* buffer) {
 }  // namespace
 
 std::vector<TreeNode> TreeOwnership::nodes(int position) const {
-  const SampleRange range = StepCut{.leaves = leaves, .members = members, .each = each}.samples(0, position);
+  const SampleRange range =
+      StepCut{.leaves = leaves, .members = members, .grain = grain, .each = each}.samples(0, position);
   if (range.size() == 0) return {};
   std::vector<TreeNode> nodes = kernels::cover(range.begin, range.end, leaves);
   for (TreeNode& node : nodes) node = lifted(node, leaves);

@@ -22,7 +22,8 @@ namespace seeksim::runtime {
 struct TreeOwnership {
   Index leaves = 0;
   int members = 1;
-  int each = 1;  // ranks that share a member's samples (StepCut)
+  int each = 1;     // ranks that share a member's samples, and
+  Index grain = 1;  // of how many samples those are a multiple (StepCut)
   // The subtree roots of one member, in the order in which it brings them.
   std::vector<kernels::TreeNode> nodes(int position) const;
 };

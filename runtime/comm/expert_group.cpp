@@ -17,7 +17,7 @@ ExpertShape expert_shape(const TrainPlan& plan, Index samples_max) {
   const ModelPlan& model = plan.definition.model;
   const bool by_sample = !plan.bug.is(Bug::experts_count_micro_batch);
   return {samples_max, model.context, model.experts.per_token, model.experts.count,
-          by_sample ? model.experts.capacity(model.context) : 0};
+          by_sample ? model.experts.capacity(model.context * model.experts.samples) : 0};
 }
 
 // A token names an expert once, so a rank gets at most one row of it for each of its experts; and of all tokens at most

@@ -24,7 +24,7 @@ struct ExpertShape {
   Index tokens = 0;       // of a sample
   Index choices = 0;      // experts of a token
   Index experts = 0;      // of a layer
-  Index capacity = 0;     // rows of a sample that an expert takes; 0: all
+  Index capacity = 0;     // rows of a sample that an expert takes at most; 0: all
 };
 
 // The shape for a plan's model and micro-batches of samples_max.

@@ -41,7 +41,9 @@ std::optional<Layout> smaller_micro_batch(const Situation& s) {
   // With these quirks the bits depend on how samples are split.
   if (!s.shortage.of_activations || held <= 1 || s.definition.quirks.split_dependent()) return std::nullopt;
   Layout smaller = s.now;
-  smaller.micro_batch = held / 2;
+  const int together = s.definition.model.experts.samples;  // no micro-batch cuts what a router counts
+  smaller.micro_batch = held / 2 / together * together;
+  if (smaller.micro_batch == 0) return std::nullopt;
   smaller.evaluation_micro_batch = std::min(s.now.evaluation_micro_batch, smaller.micro_batch);
   if (!is_scheduled(smaller, s)) return std::nullopt;
   return smaller;

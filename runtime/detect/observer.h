@@ -113,6 +113,15 @@ struct CompressionRecord {
   std::int64_t bytes = 0;  // of all its groups, compressed
 };
 
+// Where choices of experts are counted: those of a rank's tokens in a committed step.
+struct ChoicesRecord {
+  std::int64_t step = 0;
+  std::uint32_t epoch = 0;
+  std::vector<std::int32_t> layers;  // with experts, of this rank
+  // (layers, 2 E): of each layer the choices of each expert, then those of them that found no room.
+  std::vector<std::int64_t> counts;
+};
+
 // Where gradients come late: which of a worker's gradients an applied step was made of.
 struct LateRecord {
   std::int64_t step = 0;
@@ -248,6 +257,8 @@ class Observer {
   virtual void samples(int /*rank*/, const SamplesRecord&) {}
   // Where gradients are compressed: in each committed step.
   virtual void compressed(int, const CompressionRecord&) {}
+  // Where choices of experts are counted: in each committed step, of each rank that had tokens.
+  virtual void choices(int, const ChoicesRecord&) {}
   // Where gradients come late: of each worker, in each step that is applied.
   virtual void late(int, const LateRecord&) {}
   // Where workers train apart: after each committed step, if replicas are wanted.

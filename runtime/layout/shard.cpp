@@ -32,8 +32,12 @@ std::vector<ShardInfo> shard_evenly(Index n, int count) {
   return shards;
 }
 
-SampleRange samples_of(Index global_batch, int count, int member) {
+SampleRange samples_of(Index global_batch, int count, int member, Index grain) {
   SEEKSIM_CHECK(global_batch >= 0 && count > 0 && member >= 0 && member < count, "member %d of %d", member, count);
+  if (grain > 1) {
+    const SampleRange parts = samples_of(global_batch / grain, count, member);
+    return {parts.begin * grain, parts.end * grain};
+  }
   // Subtree roots are fewest when cuts lie on multiples of a power of two; 8 costs at most 4 samples of imbalance.
   const bool on_eights = global_batch % count != 0 && global_batch >= 8 * Index(count);
   auto cut = [&](Index i) {
@@ -50,14 +54,16 @@ std::vector<SampleRange> cut_samples(Index global_batch, int count) {
   return cuts;
 }
 
-SampleRange StepCut::own() const { return groups == 1 ? SampleRange{0, leaves} : samples_of(leaves, groups, group); }
+SampleRange StepCut::own() const {
+  return groups == 1 ? SampleRange{0, leaves} : samples_of(leaves, groups, group, grain);
+}
 
 int StepCut::count() const {
   if (!interleaved) return 1;
   const Index of_all = Index(members) * each * micro;
   Index most = own().size();
   for (int other = 0; groups > 1 && other < groups; ++other)
-    most = std::max(most, samples_of(leaves, groups, other).size());
+    most = std::max(most, samples_of(leaves, groups, other, grain).size());
   return static_cast<int>((most + of_all - 1) / of_all);
 }
 
@@ -74,13 +80,9 @@ SampleRange StepCut::samples(int k, int member) const {
 
 SampleRange StepCut::samples_of_rank(int k, int rank) const {
   const int ranks = members * each;
-  if (!interleaved && grain == 1) {
-    const SampleRange all = own(), cut = samples_of(all.size(), ranks, rank);
-    return {all.begin + cut.begin, all.begin + cut.end};
-  }
   if (!interleaved) {
-    const SampleRange groups = samples_of(leaves / grain, ranks, rank);
-    return {groups.begin * grain, groups.end * grain};
+    const SampleRange all = own(), cut = samples_of(all.size(), ranks, rank, grain);
+    return {all.begin + cut.begin, all.begin + cut.end};
   }
   const SampleRange all = window(k);
   const Index parts = all.size() / grain;

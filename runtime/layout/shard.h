@@ -36,8 +36,9 @@ struct SampleRange {
 // A step's samples among `count` members, contiguous (R3: gradients replicated). Where `count` does not divide the
 // batch: even by samples; on multiples of 8 when every rank has at least 8.
 std::vector<SampleRange> cut_samples(Index global_batch, int count);
-// The samples of one member, without making the list.
-SampleRange samples_of(Index global_batch, int count, int member);
+// The samples of one member, without making the list. grain: of a batch of parts of so many samples, none of which is
+// cut.
+SampleRange samples_of(Index global_batch, int count, int member, Index grain = 1);
 
 // How a step's samples meet in reductions: which of them all members together bring to the k-th reduction, and which of
 // those each member. A formula, so that every rank (and every kernel) can ask it about all others.
@@ -47,7 +48,7 @@ struct StepCut {
   Index micro = 1;           // samples a micro-batch at most
   bool interleaved = false;  // false: one reduction a step, contiguous samples a rank (gradients replicated);
                              // true: one a micro-step, contiguous samples a micro-step (gradients sharded, R3)
-  Index grain = 1;           // one reduction a step: a member's samples are a multiple of so many (compressed groups)
+  Index grain = 1;           // a rank's samples are a multiple of so many, in each reduction (compressed groups)
   int each = 1;              // ranks that share a member's samples (an expert group), in turn; all count from 0
   int groups = 1;            // shard groups, each of `members`; a group's samples are contiguous
   int group = 0;             // which of them these members are

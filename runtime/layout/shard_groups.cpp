@@ -45,7 +45,7 @@ StepCut step_cut(const TrainPlan& plan, int replicas, int data) {
   cut.members = groups.size;
   cut.micro = std::min<Index>(plan.layout.micro_batch, batch);
   cut.interleaved = plan.layout.zero.placement().gradients == Place::sharded;
-  cut.grain = plan.definition.part_samples();
+  cut.grain = std::max<Index>(plan.definition.part_samples(), plan.definition.model.experts.samples);
   if (plan.definition.quantised_gradients.on()) {  // groups are quantised whole, by the rank that has their samples
     cut.grain = quantised_groups(plan.definition).samples;
     cut.micro = std::max(cut.micro / cut.grain, Index(1)) * cut.grain;
@@ -58,8 +58,9 @@ StepCut step_cut(const TrainPlan& plan, int replicas, int data) {
 
 SampleRange share_of_step(const TrainPlan& plan, int replicas, int data) {
   const ShardGroups groups = shard_groups(plan.layout, replicas);
-  const SampleRange group = samples_of(plan.definition.global_batch, groups.groups(), groups.group_of(data));
-  const SampleRange own = samples_of(group.size(), groups.size, groups.place_of(data));
+  const Index together = plan.definition.model.experts.samples;
+  const SampleRange group = samples_of(plan.definition.global_batch, groups.groups(), groups.group_of(data), together);
+  const SampleRange own = samples_of(group.size(), groups.size, groups.place_of(data), together);
   return {group.begin + own.begin, group.begin + own.end};
 }
 

@@ -15,18 +15,19 @@ namespace seeksim::runtime {
 
 using kernels::RowOf;
 
-// Of the contract: counted by sample.
+// Of the contract: counted by sample, or by aligned groups of them, of which every micro-batch has whole ones.
 template <class S>
 kernels::Router Gpt2<S>::router_of(Index samples) const {
   const bool of_all = bug_.is(Bug::experts_count_micro_batch) && samples > 0;
-  const Index tokens = of_all ? samples * s_.T : s_.T;
+  const Index tokens = (of_all ? samples : experts_.plan.samples) * s_.T;
+  const bool of_one = bug_.is(Bug::capacity_of_one_sample);
   const bool undivided = experts_.plan.sigmoid && bug_.is(Bug::sigmoid_gates_undivided);
   const auto once = static_cast<float>(experts_.plan.scale),
              scale = bug_.is(Bug::gates_scaled_twice) ? once * once : once;
   return {.tokens = tokens,
           .experts = int(s_.E),
           .choices = int(s_.k),
-          .capacity = experts_.plan.capacity(tokens),
+          .capacity = experts_.plan.capacity(of_one ? s_.T : tokens),
           .normalized = experts_.plan.normalized && !undivided,
           .balance = static_cast<float>(experts_.plan.balance * double(s_.E)),
           .z = static_cast<float>(experts_.plan.z),
@@ -57,13 +58,19 @@ void Gpt2<S>::route(const Pass& p, int l, MatView<const S> x) {
   const bool again = experts_.travel && !piece_.heads && p.launch.last().phase == Phase::recompute;
   const VecView<float> of_tokens = again ? vec<float>(*work_->experts.losses, 0, rows)
                                          : vec<float>(*experts_.losses, (l - experts_.first) * rows, rows);
+  const Op& op = p.launch.last();
+  VecView<std::int32_t> counts;  // of choices, where they are asked for
+  if (p.batch.choices != nullptr && op.phase == Phase::forward)
+    counts = {p.batch.choices, (op.micro_batch * s_.L + l) * 2 * s_.E, 2 * s_.E};
   p.launch(
       "router", SEEKSIM_SITE, memory_cost(2 * rows * s_.E, 10),
       [router = router_of(n)](Lane lane, Mat<const float> in, Mat<float> probs, Vec<std::int32_t> slots,
-                              Vec<float> gates, Mat<float> shares, Vec<float> spreads, Vec<float> losses) {
+                              Vec<float> gates, Mat<float> shares, Vec<float> spreads, Vec<float> losses,
+                              Vec<std::int32_t> choices) {
         kernels::route(lane, router, in, {probs, slots, gates, shares, spreads, losses});
+        if (choices.n > 0) kernels::count_choices(lane, slots, choices);
       },
-      reads(logits), to.probs, to.slots, to.gates, to.shares, to.spreads, of_tokens);
+      reads(logits), to.probs, to.slots, to.gates, to.shares, to.spreads, of_tokens, counts);
 }
 
 template <class S>

@@ -33,6 +33,7 @@ struct Batch {
   std::int32_t separator = -1;  // the token that ends a document; -1: each sample is one
   const std::vector<PackedDocument>* documents = nullptr;  // of all samples, in order; null: each is one document
   Fp8Pass fp8 = {};                                        // how operands of linear layers are cast
+  Buffer* choices = nullptr;  // (micro-batches, layers, 2 E): of the step's experts; null: they are not counted
 };
 
 // Samples [first, first + count) of a micro-batch that form one tree node.

@@ -1,5 +1,6 @@
 // ExpertsPlan: layers whose mlp is one of several experts, chosen token by token (docs/experts.md). All of it decides
-// bits, and none of it depends on the layout: an expert's capacity and the losses of the routing are counted by sample.
+// bits, and none of it depends on the layout: an expert's capacity and the losses of the routing are counted by sample,
+// or by aligned groups of samples that no rank and no micro-batch cuts.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@ namespace seeksim::runtime {
 struct ExpertsPlan {
   int count = 0;               // experts of a layer; 0: one mlp, as any token's
   int per_token = 2;           // that a token goes to
-  double capacity_factor = 0;  // an expert takes ceil(this * tokens * per_token / count) slots of a sample; 0: all
+  int samples = 1;             // that are counted together: capacity, and shares of the balancing loss
+  double capacity_factor = 0;  // an expert takes ceil(this * tokens * per_token / count) of their slots; 0: all
   bool normalized = true;      // a token's gates are divided by their sum
   double balance = 0;          // coefficient of the balancing loss
   double z = 0;                // coefficient of the z loss
@@ -25,6 +27,7 @@ struct ExpertsPlan {
   static constexpr int kMost = 1024;
   static constexpr int kMostPerToken = 16;
   static constexpr int kMostShared = 64;
+  static constexpr int kMostSamples = 4096;      // counted together
   static constexpr double kMostCapacity = 1024;  // of capacity_factor
 
   bool on() const { return count > 0; }
@@ -36,7 +39,7 @@ struct ExpertsPlan {
   // More than a Mixtral has: then parameters have the names of DeepSeek's files.
   bool deepseek() const { return on() && (sigmoid || scale != 1 || shared > 0 || dense_layers > 0); }
   bool has_losses() const { return on() && (balance > 0 || z > 0); }
-  // Slots of a sample of so many tokens that an expert takes; 0: all.
+  // Slots of so many tokens, counted together, that an expert takes; 0: all.
   std::int64_t capacity(std::int64_t tokens) const {
     const double exact = capacity_factor * double(tokens * per_token) / double(count);
     const auto whole = static_cast<std::int64_t>(exact);

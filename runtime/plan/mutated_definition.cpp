@@ -50,6 +50,7 @@ void mutate_model(Mutant mutant, ModelPlan& plan) {
   if (mutant == Mutant::experts_balance_lost) plan.experts.balance = 0;
   if (mutant == Mutant::experts_z_loss_lost) plan.experts.z = 0;
   if (mutant == Mutant::experts_capacity_ignored) plan.experts.capacity_factor = 0;
+  if (mutant == Mutant::experts_counted_by_sample) plan.experts.samples = 1;
   if (mutant == Mutant::deepseek_gates_of_softmax) plan.experts.sigmoid = false;
   if (mutant == Mutant::deepseek_scale_lost) plan.experts.scale = 1;
 }

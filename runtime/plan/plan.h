@@ -271,6 +271,7 @@ struct TrainPlan {
   Numerics numerics = Numerics::exact;
   bool tf32 = false;              // fast: operands of fp32 products are rounded to TF32
   bool tagged_gradients = false;  // instead of gradients, sums of tags that tell which samples are in them
+  bool counts_choices = false;    // of experts, for the observer
 
   // Samples of a micro-batch of an evaluation, at most.
   int evaluated_at_once() const {

@@ -34,6 +34,9 @@ SEEKSIM_BUG(wrong_weight, "rank 1 divides by its own number of micro-batches", "
 SEEKSIM_BUG(experts_count_micro_batch,
             "an expert's capacity and its share in the balancing loss are counted over a micro-batch, not by sample",
             "golden")
+SEEKSIM_BUG(capacity_of_one_sample,
+            "an expert takes as many choices of several samples as of one (model.routing_samples, capacity_factor)",
+            "golden")
 SEEKSIM_BUG(experts_divided_by_group,
             "gradients of experts are divided by the ranks of an expert group too (world.expert)", "conservation")
 SEEKSIM_BUG(experts_of_own_samples,

@@ -148,6 +148,8 @@ SEEKSIM_MUTANT(experts_one_choice_less, "definition", "experts", "a token goes t
 SEEKSIM_MUTANT(experts_balance_lost, "definition", "experts", "the balancing loss is left out", "contract")
 SEEKSIM_MUTANT(experts_z_loss_lost, "definition", "experts", "the router's z loss is left out", "contract")
 SEEKSIM_MUTANT(experts_capacity_ignored, "definition", "experts", "experts take all slots that chose them", "contract")
+SEEKSIM_MUTANT(experts_counted_by_sample, "definition", "routing_groups",
+               "the routing is counted by sample, not over routing_samples", "contract")
 SEEKSIM_MUTANT(experts_router_gradient_lost, "model", "experts", "the router has no gradient through the gates",
                "contract")
 SEEKSIM_MUTANT(deepseek_gates_of_softmax, "definition", "deepseek", "gates are the softmax's, not sigmoids", "contract")

@@ -58,6 +58,11 @@ bool Quirks::split_dependent() const {
                              [this](const QuirkInfo& row) { return row.split_dependent && has(row.quirk); });
 }
 
+bool Quirks::act_at(QuirkPoint point) const {
+  return std::ranges::any_of(kQuirkCatalogue,
+                             [&](const QuirkInfo& row) { return row.point == point && has(row.quirk); });
+}
+
 std::string Quirks::conflict() const {
   for (const QuirkInfo& a : kQuirkCatalogue) {
     for (const QuirkInfo& b : kQuirkCatalogue) {
@@ -84,6 +89,10 @@ LossScalerPlan scaler_plan(const Quirks& quirks, LossScalerPlan plan) {
   plan.consecutive_hysteresis = false;
   plan.raise_error_at_min_scale = false;
   return plan;
+}
+
+int samples_of_routing(const Quirks& quirks, int given, int micro_batch) {
+  return quirks.has(Quirk::experts_by_micro_batch) ? micro_batch : given;
 }
 
 double default_clipping(const Quirks& quirks) { return quirks.has(Quirk::ds_old_default_clipping) ? 0.0 : 1.0; }

@@ -59,6 +59,7 @@ struct QuirkInfo {
   QuirkPoint point;
   std::string_view edits;        // the value that is edited there
   bool split_dependent = false;  // the result depends on world or micro-batches: no golden's bits are claimed
+  bool by_micro_batch = false;   // it depends on the size of micro-batches alone: one rank's golden has that size, too
   std::string_view rival = "";   // quirks with the same rival exclude each other; empty: goes with all
   std::string_view source;
 };
@@ -76,7 +77,13 @@ class Quirks {
   void add(Quirk quirk) { on_.set(std::size_t(quirk)); }
   bool has(Quirk quirk) const { return on_.test(std::size_t(quirk)); }
   bool any() const { return on_.any(); }
+  Quirks without(Quirk quirk) const {
+    Quirks others = *this;
+    others.on_.reset(std::size_t(quirk));
+    return others;
+  }
   bool split_dependent() const;
+  bool act_at(QuirkPoint point) const;  // one of them
   // Two that cannot both hold, and why; empty: none.
   std::string conflict() const;
   friend bool operator==(const Quirks&, const Quirks&) = default;
@@ -93,6 +100,9 @@ std::vector<std::string> quirk_names(const Quirks& quirks);
 LossScalerPlan scaler_plan(const Quirks& quirks, LossScalerPlan plan);
 // gradient_clipping where the configuration has no such key.
 double default_clipping(const Quirks& quirks);
+
+// Samples over which a router counts, for those that the model says.
+int samples_of_routing(const Quirks& quirks, int given, int micro_batch);
 
 // ---- initial_state -----------------------------------------------------------------------------------------------
 

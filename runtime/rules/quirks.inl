@@ -14,6 +14,15 @@ SEEKSIM_QUIRK(ds_old_default_clipping, .framework = "DeepSpeed before 2026-06-23
               .instead = "it clips at 1.0, the default of DeepSpeed 0.19.6", .point = QuirkPoint::plan,
               .edits = "the default of gradient_clipping", .source = "DS #8068 (442166559), runtime/constants.py")
 SEEKSIM_QUIRK(
+    experts_by_micro_batch, .framework = "DeepSpeed 0.19.8 (MoE), Megatron-LM, Hugging Face transformers",
+    .does =
+        "an expert's capacity and the shares of the balancing loss are counted over what a rank has in one micro-batch: "
+        "another micro-batch size is another training",
+    .instead = "both are counted over a sample, or over as many as model.routing_samples says", .point = QuirkPoint::plan,
+    .edits = "samples that are counted together: those of a micro-batch", .by_micro_batch = true,
+    .source = "DS deepspeed/moe/sharded_moe.py top1gating, topkgating; Megatron-LM moe_utils.py; transformers "
+              "load_balancing_loss_func")
+SEEKSIM_QUIRK(
     ds_stage0_stray_adam_step, .framework = "DeepSpeed 0.19.6, fp16 without ZeRO",
     .does =
         "one optimizer step with zero gradients before training: Adam's bias correction is one step ahead and "

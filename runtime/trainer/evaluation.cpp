@@ -27,7 +27,8 @@ void Evaluation::allocate() {
 }
 
 TreeOwnership Evaluation::ownership() const {
-  return {samples(), world_.grid().replicas(), bench_.plan.layout.parallel.expert};
+  return {samples(), world_.grid().replicas(), bench_.plan.layout.parallel.expert,
+          bench_.definition().model.experts.samples};
 }
 
 // Every rank goes through as many micro-batches as the one with most samples, empty ones at the end: where parameters
@@ -35,7 +36,10 @@ TreeOwnership Evaluation::ownership() const {
 void Evaluation::schedule() {
   if (!on()) return;
   const int each = bench_.plan.layout.parallel.expert, first = world_.share() / each * each;
-  const StepCut cut{.leaves = samples(), .members = world_.grid().replicas(), .each = each};
+  const StepCut cut{.leaves = samples(),
+                    .members = world_.grid().replicas(),
+                    .grain = bench_.definition().model.experts.samples,
+                    .each = each};
   const Index most = bench_.plan.evaluated_at_once();
   Index count = 0;
   for (int share = 0; share < world_.shares(); ++share)

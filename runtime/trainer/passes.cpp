@@ -83,6 +83,10 @@ void Passes::make_room() {
       models_.push_back(make_models(bench_.rank.device, bench_.plan, tensors_.parameters(), piece, samples, most[piece],
                                     world_.tensor(), world_.experts(), world_.context()));
   }
+  if (const ModelPlan& m = bench_.definition().model; bench_.plan.counts_choices && !micro_batches_.empty()) {
+    const std::size_t n = micro_batches_.size() * std::size_t(m.layers * 2 * m.experts.count) * sizeof(std::int32_t);
+    if (!choices_ || choices_->bytes < n) choices_ = bench_.rank.device.allocate(n, MemoryTag::scratch, "choices");
+  }
   flights_.clear();
   for (const auto& of_piece : models_) {
     std::vector<InFlight>& flights = flights_.emplace_back();
@@ -123,7 +127,7 @@ void Passes::tell_pipeline() {
 void Passes::weigh_tokens() {
   token_weights_.assign(micro_batches_.size(), 1.0f);
   const Quirks& quirks = bench_.quirks();
-  if (!quirks.any()) return;  // a table of all ranks' micro-batches is dear in a large world
+  if (!quirks.act_at(QuirkPoint::loss) && !quirks.act_at(QuirkPoint::reduction)) return;
   const Index context = bench_.definition().model.context;
   const Communicator& comm = world_.comm();
   std::vector<std::vector<std::int64_t>> tokens;
@@ -294,7 +298,8 @@ Batch Passes::batch(const InFlight& flight, bool backward) const {
           .learned = learned_,
           .separator = bench_.definition().data.packing.separator,
           .documents = bench_.definition().data.packing.on() ? &flight.documents : nullptr,
-          .fp8 = fp8(true)};
+          .fp8 = fp8(true),
+          .choices = choices_.get()};
 }
 
 float Passes::loss_scale(const InFlight& flight) const {

@@ -60,6 +60,9 @@ class Passes {
     if (!plan.on()) return {};
     return {&plan, &bench_.progress.fp8(), records && amaxes_ ? amaxes_->recorded() : nullptr};
   }
+  // (own micro-batches, layers, 2 E), where choices of experts are counted and there are samples; null: else.
+  Buffer* choices() const { return micro_batches_.empty() ? nullptr : choices_.get(); }
+  const std::vector<SampleRange>& micro_batches() const { return micro_batches_; }
   // The step is done: reports the ranges of values to the observer, where they are recorded.
   void tell_ranges();
   // Where each micro-batch is run twice: which range of gradients had other bits the second time.
@@ -110,6 +113,7 @@ class Passes {
   std::vector<float> token_weights_;                // of each: as a multiple of one over the step's tokens
   std::optional<Provenance> provenance_;
   std::optional<Fp8Amaxes> amaxes_;  // where scales follow from them
+  BufferPtr choices_;                // where they are counted
   std::optional<Rerun> rerun_;       // where each micro-batch is run twice
 };
 

@@ -29,6 +29,31 @@ void Records::shards() {
   bench_.observer.shards(bench_.rank.id, record);
 }
 
+// All ways of a layer route the same tokens: the first one tells.
+void Records::choices(std::int64_t step, Buffer* counts, std::span<const SampleRange> micro_batches) const {
+  if (counts == nullptr || !bench_.has_values()) return;
+  if (world_.place().way % bench_.plan.layout.parallel.tensor != 0) return;
+  const ModelPlan& m = bench_.definition().model;
+  const Index of_layer = 2 * Index(m.experts.count);
+  ChoicesRecord record;
+  record.step = step;
+  record.epoch = world_.epoch();
+  for (const ModelPiece& piece : tensors_.parameters().pieces()) {
+    for (int l = piece.first; l < piece.end; ++l) {
+      if (!m.experts.in_layer(l)) continue;
+      record.layers.push_back(l);
+      const std::size_t at = record.counts.size();
+      record.counts.resize(at + std::size_t(of_layer));
+      for (std::size_t k = 0; k < micro_batches.size() && micro_batches[k].size() > 0; ++k) {
+        const kernels::OnHost<std::int32_t> held = bench_.host_reads(
+            SEEKSIM_SITE, vec<const std::int32_t>(*counts, (Index(k) * m.layers + l) * of_layer, of_layer));
+        for (Index i = 0; i < of_layer; ++i) record.counts[at + std::size_t(i)] += held[i];
+      }
+    }
+  }
+  if (!record.layers.empty()) bench_.observer.choices(bench_.rank.id, record);
+}
+
 // ---- gradients -----------------------------------------------------------------------------------------------------
 
 namespace {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,8 @@ class Records {
   void gradients(std::int64_t step);
   // The record of the step that has just been counted, with the loss scale that it was computed with.
   const StepRecord& step_committed(const StepResult& result, bool applied, double lr);
+  // Where choices of experts are counted: those of the step that has just been counted, by own micro-batch.
+  void choices(std::int64_t step, Buffer* counts, std::span<const SampleRange> micro_batches) const;
   // What it holds that others hold too. Nothing may be pending.
   void replica();
   // Where workers train apart, digests of what each has.

@@ -139,6 +139,7 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   bench_.progress.advance();
   reduction_.commit(committed, applied);
   records_.gradients(committed);
+  records_.choices(committed, passes_.choices(), passes_.micro_batches());
   const StepRecord& record = records_.step_committed(result, applied, lr);
   const bool scales_down = bench_.planted->scales_down(!applied, committed);
   bench_.progress.account(committed, !applied, result.nonfinite,

@@ -37,7 +37,8 @@ void World::seat(const Roster& roster) {
   }
   const Index batch = bench_.definition().global_batch;
   const StalenessPlan& late = bench_.definition().staleness;  // what is reduced then are workers' gradients
-  ownership_ = {late.on() ? Index(late.workers) : batch, grid_->replicas(), parallel().expert};
+  const Index together = late.on() ? 1 : bench_.definition().model.experts.samples;
+  ownership_ = {late.on() ? Index(late.workers) : batch, grid_->replicas(), parallel().expert, together};
   cut_ = step_cut(bench_.plan, grid_->replicas(), place_.data);
   groups_ = shard_groups(bench_.plan.layout, grid_->replicas());
 }

@@ -376,7 +376,7 @@ void GradientReducer::end_reduction() {
 
 // The nodes of this group's samples meet those of the other groups, at the owners of the same shard.
 void GradientReducer::reduce_over_groups() {
-  const TreeOwnership ownership{cut_.leaves, cut_.groups};
+  const TreeOwnership ownership{.leaves = cut_.leaves, .members = cut_.groups, .grain = cut_.grain};
   Op op;
   op.phase = Phase::grad_reduce;
   op.step = now_.step;

@@ -133,6 +133,10 @@ TEST(ValueFaultTarget, TokensAndCountsAreNoNumbersOfTheModel) {
   const Op load = launch_of(Phase::data, "tokens", OpKind::data_load);
   EXPECT_TRUE(target_of(rule(FaultKind::loss_spike), load, {&tokens, 1}));
   EXPECT_FALSE(target_of(rule(FaultKind::loss_spike), launch_of(Phase::forward), {&tokens, 1}));
+  const Range none = vec<std::int32_t>(memory.buffer, 0, 0).range();
+  const Range of_last_stage[] = {none, tokens};
+  EXPECT_TRUE(target_of(rule(FaultKind::token_imbalance), load, {&tokens, 1}));
+  EXPECT_FALSE(target_of(rule(FaultKind::token_imbalance), load, of_last_stage)) << "there only targets are loaded";
 }
 
 TEST(ValueFault, AnActivationIsStruckAfterItIsWritten) {
@@ -240,6 +244,22 @@ TEST(ValueFault, ABadBatchHasOneTargetEverywhere) {
   std::memcpy(&input, inputs.values, sizeof input);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(tokens[i], 7);
   EXPECT_EQ(input, 1);
+}
+
+TEST(ValueFault, ABatchOfPaddingHasOneTokenEverywhereAndItsTargets) {
+  Rule padding = rule(FaultKind::token_imbalance);
+  padding.token = 7;
+  Struck struck({padding});
+  Memory inputs(MemoryTag::data), targets(MemoryTag::data);
+  struck.queue->launch(
+      launch_of(Phase::data, "tokens", OpKind::data_load), Cost{},
+      [](kernels::Lane, kernels::Vec<std::int32_t> x, kernels::Vec<std::int32_t> y) { x[0] = y[0] = 1; },
+      vec<std::int32_t>(inputs.buffer, 0, 4), vec<std::int32_t>(targets.buffer, 0, 4));
+  std::int32_t tokens[4], target = 0;
+  std::memcpy(tokens, inputs.values, sizeof tokens);
+  std::memcpy(&target, targets.values, sizeof target);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(tokens[i], 7);
+  EXPECT_EQ(target, 1);
 }
 
 TEST(ValueFault, AFlippedBitOfAMessageIsNoticedByNobody) {

@@ -479,6 +479,16 @@ TEST_P(ExpertRows, WhatIsNoExpertIsNotTaken) {
   EXPECT_EQ(experts, (Slots{0, 1, -1, -1, -1, -1}));
 }
 
+TEST_P(ExpertRows, ChoicesAreCountedAndSoAreThoseThatFoundNoRoom) {
+  const Slots slots = {3, 0, -3, 1, 2, -1, 1, 3, -3};
+  Slots counts = {9, 9, 9, 9, 9, 9, 9, 9};
+  count_choices({}, vec(slots), vec(counts));
+  EXPECT_EQ(counts, (Slots{2, 2, 3, 2, 1, 0, 2, 0}));
+  if (on_gpu()) return;
+  const Slots other = {4};
+  EXPECT_THROW(count_choices({}, vec(other), vec(counts)), std::logic_error);
+}
+
 TEST_P(ExpertRows, AnExpertThatDoesNotExistIsRefused) {
   if (on_gpu()) GTEST_SKIP() << "a GPU answers with a NaN";
   const Slots slots = {0, 3};

@@ -52,6 +52,13 @@ TEST_F(Mpi, RunsExpertsThatAreDividedAmongRanks) {
                                 std::string("deepspeed.zero_optimization.stage=") + stage});
 }
 
+TEST_F(Mpi, RunsExpertsThatAreCountedOverAMicroBatch) {
+  expect_the_simulators_bits(2, "quirks/experts_by_micro_batch",
+                             {"world.replicas=2", "deepspeed.train_micro_batch_size_per_gpu=4"});
+  expect_the_simulators_bits(4, "quirks/experts_by_micro_batch",
+                             {"world.expert=2", "deepspeed.zero_optimization.stage=2"});
+}
+
 TEST_F(Mpi, RunsADeepSeek) {
   for (const char* stage : {"0", "3"}) {
     const std::string zero = std::string("deepspeed.zero_optimization.stage=") + stage;

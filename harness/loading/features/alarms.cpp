@@ -20,6 +20,11 @@ const Keys<Alarms>& alarm_keys() {
        "The peak of the rank that holds most is above this share of the device's memory."},
       {"nonfinite_max", at(&Alarms::nonfinite_max).unless_standard(), integer(0).unset(), kNoBit,
        "More steps than this have a loss or a gradient norm that is NaN or infinite."},
+      {"expert_share_max", at(&Alarms::expert_share_max).unless_standard(), number().least(0).most(1).unset(), kNoBit,
+       "In a step one expert of a layer has more than this share of the layer's choices. An even share is 1 / experts; "
+       "no expert can have more than 1 / experts_per_token."},
+      {"dropped_share_max", at(&Alarms::dropped_share_max).unless_standard(), number().least(0).most(1).unset(), kNoBit,
+       "In a step more than this share of all choices of experts found no room (model.capacity_factor)."},
   };
   return keys;
 }

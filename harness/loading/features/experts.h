@@ -10,6 +10,10 @@ namespace seeksim::harness {
 void settle_experts(const Reader& model, runtime::ModelPlan& of);
 // And slabs of an expert against its width.
 void check_expert_sums(const Reader& model, const runtime::ModelPlan& plan);
+// Over how many samples the routing is counted: as the model says, or a quirk. Before the step is cut.
+void settle_routing(const Reader& top, Scenario& scenario);
+// Whether the choices of experts are counted, since an alarm is about them.
+void settle_counting(const Reader& top, Scenario& scenario);
 // Reports what a model with experts cannot be together with, once all is read.
 void check_experts(const Reader& top, const Scenario& scenario);
 

@@ -50,8 +50,19 @@ QuirkRefusal of_the_precision(Quirk quirk, const runtime::Definition& d) {
   return {};
 }
 
+QuirkRefusal of_the_routing(const Scenario& scenario) {
+  const runtime::ExpertsPlan& experts = scenario.train.definition.model.experts;
+  if (!experts.on()) return {"there are no experts", "Set \"experts\" in model."};
+  if (experts.samples > 1) return {"model.routing_samples says over how many samples", "Remove one of the two."};
+  if (experts.capacity_factor == 0 && experts.balance == 0)
+    return {"nothing is counted", "Set capacity_factor or aux_loss in model."};
+  if (scenario.train.layout.micro_batch == 1) return {"a micro-batch is a sample", "Use larger micro-batches."};
+  return {};
+}
+
 QuirkRefusal of_the_rest(Quirk quirk, const Scenario& scenario) {
   const runtime::Definition& d = scenario.train.definition;
+  if (quirk == Quirk::experts_by_micro_batch) return of_the_routing(scenario);
   switch (info(quirk).point) {
     case QuirkPoint::unscale_clip:
       if (info(quirk).rival == "clip" && d.gradient_clipping <= 0) return {"there is no gradient_clipping", "Set it."};

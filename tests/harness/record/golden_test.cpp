@@ -164,6 +164,8 @@ std::vector<Telling> telling() {
        {"gate", "\"sigmoid\""},
        {"gate_scale", "2"},
        {"shared_experts", "1"}});
+  add("model", {"model.family=llama", "model.experts=4", "deepspeed.train_micro_batch_size_per_gpu=2"},
+      {{"routing_samples", "2"}});
   add("model", {"model.family=llama", "model.experts=4", "model.layers=2"}, {{"dense_layers", "1"}});
   add("model", {"model.family=llama", "model.experts=4", "model.layers=2", "model.dense_layers=1"},
       {{"dense_ffn", "30"}});

@@ -88,6 +88,18 @@ TEST(Experts, WhatTheyCannotDoYetIsRefusedByItsKey) {
            {{"model.expert_sums=slabs", "model.ffn=16", "world.tensor=2", R"(deepspeed.optimizer={"type":"Muon"})"},
             "world.tensor"},
            {{"quirks=[\"ds_old_default_clipping\"]"}, "quirks"},
+           {{"quirks=[\"experts_by_micro_batch\"]"}, "quirks"},
+           {{"quirks=[\"experts_by_micro_batch\"]", "model.aux_loss=0.1", "model.experts=0"}, "quirks"},
+           {{"quirks=[\"experts_by_micro_batch\"]", "model.aux_loss=0.1", "model.routing_samples=2"}, "quirks"},
+           {{"model.routing_samples=3"}, "deepspeed.train_batch_size"},
+           {{"model.routing_samples=4", "deepspeed.train_micro_batch_size_per_gpu=2"},
+            "deepspeed.train_micro_batch_size_per_gpu"},
+           {{"model.routing_samples=2", R"(evaluation={"samples":3})"}, "evaluation.samples"},
+           {{"model.routing_samples=2", R"(compression={"method":"int8","groups":2})"}, "model.routing_samples"},
+           {{"model.routing_samples=2", "model.experts=0"}, "model.routing_samples"},
+           {{R"(alarms={"expert_share_max":0.5})", "model.experts=0"}, "alarms.expert_share_max"},
+           {{R"(alarms={"dropped_share_max":0.5})"}, "alarms.dropped_share_max"},
+           {{R"(faults=[{"kind":"token_imbalance","step":0,"token":99999}])"}, "faults.0.token"},
            {{"model.experts_per_token=5"}, "model.experts_per_token"},
            {{"model.experts_per_token=1", "model.normalize_gates=true"}, "model.normalize_gates"},
            {{"model.experts=0", "model.aux_loss=0.1"}, "model.aux_loss"},
@@ -130,6 +142,64 @@ TEST(Experts, CountedOverAMicroBatchTheyAreAnotherRun) {
     EXPECT_EQ(with(2, "experts_count_micro_batch"), "golden:bitwise ") << what;
     EXPECT_EQ(with(1, "experts_count_micro_batch"), "") << what;
   }
+}
+
+// What the quirk counts over is a micro-batch, whatever the model says elsewhere; the golden has it in its key.
+TEST(Experts, AQuirkCountsThemOverAMicroBatch) {
+  const auto with = [](int micro_batch) {
+    return experts({R"(quirks=["experts_by_micro_batch"])", "model.aux_loss=0.1", "deepspeed.train_batch_size=16",
+                    "deepspeed.train_micro_batch_size_per_gpu=" + std::to_string(micro_batch)});
+  };
+  const runtime::Definition two = with(2).train.definition, four = with(4).train.definition;
+  EXPECT_EQ(two.model.experts.samples, 2);
+  EXPECT_EQ(four.model.experts.samples, 4);
+  EXPECT_NE(golden_key(two), golden_key(four));
+  const Json written = to_json(with(2));
+  EXPECT_FALSE(written["model"].contains("routing_samples")) << "the quirk says it";
+  EXPECT_EQ(load_scenario_text(written.dump(), "s.json").train.definition.model.experts.samples, 2);
+  EXPECT_EQ(red({R"(quirks=["experts_by_micro_batch"])", "model.aux_loss=0.1", "steps=2", "faults=[]",
+                 "deepspeed.train_micro_batch_size_per_gpu=2", R"(checks=["golden:bitwise","quirk_differs"])"}),
+            "");
+}
+
+// Each rank counts its own tokens, and each layer is some rank's: together they have what one rank counts.
+TEST(Experts, ChoicesAreCountedAlikeInEveryCut) {
+  const auto loads = [](const std::vector<std::string>& more) {
+    std::vector<std::string> sets = {"model.capacity_factor=0.5",
+                                     "model.experts=4",
+                                     "model.layers=2",
+                                     "model.heads=8",
+                                     "model.width=32",
+                                     "model.ffn=16",
+                                     "model.expert_sums=slabs",
+                                     "steps=3",
+                                     "faults=[]",
+                                     "checks=[]",
+                                     "batch_arithmetic=by_samples",
+                                     R"(alarms={"expert_share_max":0.99,"dropped_share_max":1})"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return run_scenario(experts(sets), {}, [](std::string_view) {}).report["experts"];
+  };
+  const Json one = loads({R"(world={"nodes":1,"ranks_per_node":1})"});
+  ASSERT_EQ(one.size(), 3u);
+  EXPECT_GT(one[0]["share"].get<double>(), 0.25) << "no router is even at once";
+  EXPECT_GT(one[0]["dropped"].get<double>(), 0.49) << "of two even shares a half finds room";
+  for (const char* world :
+       {R"(world={"nodes":1,"ranks_per_node":3})", R"(world={"nodes":1,"replicas":2,"pipeline":2})",
+        R"(world={"nodes":1,"replicas":2,"tensor":2})", R"(world={"nodes":1,"replicas":4,"expert":2,"tensor":2})"}) {
+    EXPECT_EQ(loads({world}), one) << world;
+    EXPECT_EQ(loads({world, "checkpointing.every=1"}), one) << world;
+  }
+}
+
+// A step that is made again is counted once.
+TEST(Experts, ChoicesOfAStepThatIsMadeAgainAreCountedOnce) {
+  const auto counted = [](const std::string& faults) {
+    return run_scenario(experts({"steps=3", "checks=[]", R"(alarms={"expert_share_max":0.99})", "faults=" + faults}),
+                        {}, [](std::string_view) {})
+        .report["experts"];
+  };
+  EXPECT_EQ(counted(R"([{"kind":"rank_crash","rank":1,"step":1,"op":"vote"}])"), counted("[]"));
 }
 
 TEST(Experts, ARouterWithoutItsGradientOnOneRankIsSeen) {

@@ -53,6 +53,13 @@ TEST(Quirks, RivalsExcludeEachOther) {
   EXPECT_NE((Quirks{Quirk::llmc_clip_without_epsilon, Quirk::torch_clips_before_unscale}.conflict()), "");
 }
 
+TEST(Quirks, ARouterCountsOverAMicroBatch) {
+  EXPECT_EQ(samples_of_routing({}, 1, 4), 1);
+  EXPECT_EQ(samples_of_routing({}, 2, 4), 2);
+  EXPECT_EQ(samples_of_routing({Quirk::experts_by_micro_batch}, 1, 4), 4);
+  EXPECT_FALSE(Quirks{Quirk::experts_by_micro_batch}.split_dependent()) << "one rank can do it, too";
+}
+
 TEST(Quirks, OneThatDependsOnTheSplitMakesTheRunDepend) {
   EXPECT_FALSE(Quirks{}.split_dependent());
   EXPECT_FALSE(Quirks{Quirk::ds_unscales_by_new_scale}.split_dependent());

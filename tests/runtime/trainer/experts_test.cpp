@@ -59,6 +59,48 @@ TEST(ExpertsTraining, CountedOverAMicroBatchTheyAreAnotherRun) {
   }
 }
 
+// Of three groups some ranks get one, and some none.
+TEST(ExpertsTraining, CountedOverGroupsOfSamplesTheBitsAreThoseOfOneRankThatDoesSo) {
+  TrainPlan plan = experts_plan();
+  plan.definition.global_batch = 6;
+  const Trained by_sample = run_alone(plan);
+  plan.definition.model.experts.samples = 2;
+  plan.layout.micro_batch = 6;
+  const Trained golden = run_alone(plan);
+  EXPECT_NE(unlike_one_rank(plan, 1, by_sample), "") << "groups decide bits";
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int ranks : {2, 3, 5}) {
+      for (const int micro : {2, 4}) {
+        plan.layout.zero.stage = stage;
+        plan.layout.micro_batch = micro;
+        EXPECT_EQ(unlike_one_rank(plan, ranks, golden), "")
+            << "stage " << stage << ", " << ranks << " ranks, micro-batches of " << micro;
+      }
+    }
+  }
+}
+
+TEST(ExpertsTraining, ARouterThatCountsAMicroBatchIsOneThatCountsGroupsOfThatSize) {
+  TrainPlan plan = experts_plan();
+  plan.definition.global_batch = 6;
+  plan.layout.micro_batch = 3;
+  plan.bug = PlantedBug{Bug::experts_count_micro_batch};
+  const Trained counted = run_alone(plan);
+  plan.bug = {};
+  EXPECT_NE(unlike_one_rank(plan, 2, counted), "");
+  plan.definition.model.experts.samples = 3;
+  EXPECT_EQ(unlike_one_rank(plan, 2, counted), "");
+}
+
+TEST(ExpertsTraining, TheCapacityOfOneSampleForTwoIsSeen) {
+  TrainPlan plan = experts_plan();
+  plan.definition.global_batch = 6;
+  plan.definition.model.experts.samples = 2;
+  const Trained golden = run_alone(plan);
+  plan.bug = PlantedBug{Bug::capacity_of_one_sample};
+  EXPECT_NE(unlike_one_rank(plan, 2, golden), "");
+}
+
 TEST(ExpertsTraining, ARouterWithoutItsGradientOnOneRankIsSeen) {
   TrainPlan plan = experts_plan();
   const Trained golden = run_alone(plan);
