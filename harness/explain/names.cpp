@@ -129,6 +129,8 @@ std::string why_not(const Scenario& scenario) {
     return "gradients come late (staleness), and what ranks sum is not what the step's samples gave";
   if (scenario.train.definition.local_sgd.on())
     return "workers have weights of their own (local_sgd), and no rank sums gradients of others' samples";
+  if (scenario.train.definition.model.experts.samples > 1)
+    return "samples are routed together (routing_samples), and the golden's values are looked at one by one";
   if (scenario.train.definition.quirks.any()) return "with a quirk it is another training than the golden";
   if (bytes_of_leaves(scenario) > double(kBytesMax)) return too_many_values();
   return {};
