@@ -289,6 +289,7 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   options.ranks.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
     return session.run(scenario, how, row);
   };
+  options.ranks.why_not = [&session](const Scenario& scenario) { return session.why_not(scenario); };
   const ExitStatus status = run_scenarios(a, options);
   session.end(status);
   return status;

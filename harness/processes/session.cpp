@@ -257,16 +257,28 @@ void MpiSession::end(ExitStatus status) {
   if (impl_->missing) impl_->world->abort(code(status));
 }
 
-RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& options, bool smaller) {
-  const std::optional<Supervision> supervised = supervision();
+std::vector<Problem> MpiSession::problems_of(const Scenario& scenario) const {
   std::vector<Problem> problems = problems_on_mpi(scenario, impl_->asked);
-  for (std::size_t i = 0; i < scenario.faults.size() && !supervised; ++i) {
+  for (std::size_t i = 0; i < scenario.faults.size() && !supervised(); ++i) {
     if (!ends_a_process(scenario.faults[i])) continue;
     problems.push_back({scenario.file, fmt::format("faults.{}.kind", i),
                         fmt::format("--backend {}: {} ends a process, and the job with it", impl_->asked,
                                     name(scenario.faults[i].kind)),
                         "Start it with seeksim launch, which goes on from a checkpoint."});
   }
+  return problems;
+}
+
+std::string MpiSession::why_not(const Scenario& scenario) const {
+  Scenario unjudged = scenario;
+  unjudged.checks.clear();  // those that cannot be made are skipped, or refused when it runs
+  const std::vector<Problem> problems = problems_of(unjudged);
+  return problems.empty() ? "" : problems.front().what;
+}
+
+RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& options, bool smaller) {
+  const std::optional<Supervision> supervised = supervision();
+  std::vector<Problem> problems = problems_of(scenario);
   if (!problems.empty()) throw BadInput(std::move(problems));
   const int ranks = scenario.world.ranks(), there = processes();
   if (ranks > there || (ranks < there && !smaller)) {

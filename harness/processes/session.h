@@ -31,6 +31,8 @@ class MpiSession {
   // Does what the leader asks for, until it is over. Where it cannot (a file that is missing on this host, say), it
   // says why and ends all processes.
   void serve();
+  // Why these processes cannot run a scenario, whatever it is judged by; empty: they can.
+  std::string why_not(const Scenario& scenario) const;
   // The leader's: a run by the first processes, as many as the scenario's world has ranks. smaller: there may be more
   // of them than that (rows of a sweep). Throws BadInput where they do not fit.
   RunRecord run(const Scenario& scenario, const SimulationOptions& options, bool smaller);
@@ -39,6 +41,7 @@ class MpiSession {
 
  private:
   void serve_until_over();
+  std::vector<Problem> problems_of(const Scenario& scenario) const;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -51,7 +51,7 @@ std::string sentence(const SweepResult& sweep) {
                        left_out.rows, left_out.rows == 1 ? "was" : "were", left_out.processes,
                        left_out.processes == 1 ? "" : "es", left_out.ranks_wanted);
   }
-  if (const CpuOnlyRows& left_out = sweep.cpu_only; left_out.rows > 0)
+  if (const UnsupportedRows& left_out = sweep.unsupported; left_out.rows > 0)
     out += fmt::format("; {} more {} not run: {}", left_out.rows, left_out.rows == 1 ? "was" : "were", left_out.why);
   return out;
 }
@@ -168,7 +168,7 @@ Json sweep_json(const SweepResult& sweep) {
   report["sentence"] = sentence(sweep);
   report["combinations"] = sweep.combinations;
   report["rows_red"] = red_rows(sweep);
-  if (const std::size_t not_run = sweep.too_large.rows + sweep.cpu_only.rows + undone_rows(sweep); not_run > 0)
+  if (const std::size_t not_run = sweep.too_large.rows + sweep.unsupported.rows + undone_rows(sweep); not_run > 0)
     report["rows_not_run"] = not_run;
   report["goldens"] = sweep.goldens;
   report["rows"] = Json::array();

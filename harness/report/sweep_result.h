@@ -24,8 +24,8 @@ struct TooLarge {
   int ranks_wanted = 0;  // of the largest row
 };
 
-// Rows that GPUs cannot run: not run there.
-struct CpuOnlyRows {
+// Rows that the GPUs or processes of this run cannot do: not run.
+struct UnsupportedRows {
   std::size_t rows = 0;
   std::string why;  // of the first
 };
@@ -37,7 +37,7 @@ struct SweepResult {
   TooLarge too_large;
   std::vector<Json> goldens;  // {key, stored, origin, rows}
   double wall_s = 0;
-  CpuOnlyRows cpu_only = {};
+  UnsupportedRows unsupported = {};
 };
 
 }  // namespace seeksim::harness

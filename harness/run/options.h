@@ -24,6 +24,9 @@ struct RanksOptions {
   Launch launch;
   // Why these ranks cannot be judged by a check, which is skipped then; null: they can. Empty: nothing is skipped.
   std::function<const char*(std::string_view check)> why_skipped;
+  // Why these ranks cannot run a scenario; empty: they can. Rows of a sweep that they cannot run are left out, and said
+  // to be. Null: they can run all.
+  std::function<std::string(const Scenario&)> why_not;
   bool launch_again = false;  // they can run a second scenario beside this one
   std::string backend = "sim";
   std::string device = "cpu";

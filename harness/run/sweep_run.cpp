@@ -24,8 +24,15 @@ namespace {
 struct Row {
   std::string golden_key;  // empty: it needs no golden
   int ranks = 0;
-  std::string cpu_only;  // why GPUs cannot run it
+  std::string why_not;  // the ranks that were asked for cannot run it; empty: they can
 };
+
+std::string why_not(const Scenario& scenario, const RanksOptions& ranks) {
+  if (ComputesOn{ranks.device, ranks.backend}.gpus()) {
+    if (std::string why = cpu_only(scenario); !why.empty()) return why;
+  }
+  return ranks.why_not ? ranks.why_not(scenario) : "";
+}
 
 class Rows {
  public:
@@ -57,7 +64,7 @@ class Rows {
   }
 
   // Loads all. Throws BadInput listing the rows that are no scenarios.
-  std::vector<Row> load_all() const {
+  std::vector<Row> load_all(const RanksOptions& ranks) const {
     constexpr std::size_t kRowsTold = 10;
     std::vector<Row> rows;
     std::vector<Problem> problems;
@@ -66,7 +73,7 @@ class Rows {
       try {
         const Scenario scenario = load(row);
         rows.push_back({needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "",
-                        scenario.world.ranks(), cpu_only(scenario)});
+                        scenario.world.ranks(), why_not(scenario, ranks)});
       } catch (const BadInput& bad) {
         if (++bad_rows > kRowsTold) continue;
         for (Problem problem : bad.problems()) {
@@ -88,9 +95,7 @@ class Rows {
   std::vector<std::string> keys_;
 };
 
-bool runs_on(const ComputesOn& on, const Row& row) { return !on.gpus() || row.cpu_only.empty(); }
-
-// The rows that there are enough processes for, and kernels of the device. The others are left out, and the report says
+// The rows that there are enough processes for, and that these can run. The others are left out, and the report says
 // so.
 std::vector<std::size_t> rows_that_fit(const Scenario& base, const std::vector<Row>& rows, const RunOptions& options) {
   const ComputesOn on{options.ranks.device, options.ranks.backend};
@@ -98,14 +103,13 @@ std::vector<std::size_t> rows_that_fit(const Scenario& base, const std::vector<R
   int least = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (!options.many.shard.has(row)) continue;
-    if (!runs_on(on, rows[row])) continue;
+    if (!rows[row].why_not.empty()) continue;
     if (options.ranks.max == 0 || rows[row].ranks <= options.ranks.max) fit.push_back(row);
     least = least == 0 ? rows[row].ranks : std::min(least, rows[row].ranks);
   }
-  const auto is_cpu_only = [&](const Row& row) { return !runs_on(on, row); };
-  if (std::all_of(rows.begin(), rows.end(), is_cpu_only))
-    throw BadInput(on.option(), fmt::format("not supported, in no row of the sweep: {}", rows.front().cpu_only),
-                   "Compute on the CPU.");
+  if (std::all_of(rows.begin(), rows.end(), [](const Row& row) { return !row.why_not.empty(); }))
+    throw BadInput(on.option(), fmt::format("not supported, in no row of the sweep: {}", rows.front().why_not),
+                   on.gpus() ? "Compute on the CPU." : "Use --backend sim.");
   if (least == 0) {
     throw BadInput(fmt::format("--shard {}/{}", options.many.shard.part + 1, options.many.shard.of),
                    fmt::format("the sweep has {} rows, and none is this shard's", rows.size()), "Use fewer shards.");
@@ -165,11 +169,11 @@ TooLarge too_large_of(const std::vector<Row>& rows, int ranks_max) {
   return out;
 }
 
-CpuOnlyRows cpu_only_of(const std::vector<Row>& rows, const RunOptions& options) {
-  CpuOnlyRows out;
+UnsupportedRows unsupported_of(const std::vector<Row>& rows, int ranks_max) {
+  UnsupportedRows out;
   for (const Row& row : rows) {
-    if (runs_on({options.ranks.device, options.ranks.backend}, row)) continue;
-    if (out.rows++ == 0) out.why = row.cpu_only;
+    if (row.why_not.empty() || (ranks_max > 0 && row.ranks > ranks_max)) continue;
+    if (out.rows++ == 0) out.why = row.why_not;
   }
   return out;
 }
@@ -236,13 +240,13 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   };
   SweepResult result{base, combinations(base.sweep), {}, {}, {}, 0};
   tell(sweep_header_text(base, rows.settings(), result.combinations, options.style));
-  const std::vector<Row> known = rows.load_all();
+  const std::vector<Row> known = rows.load_all(options.ranks);
   const std::vector<std::size_t> fit = rows_that_fit(base, known, options);
   if (options.many.shard.of > 1)
     tell(fmt::format("  shard     {} of {}: {} of {} rows\n", options.many.shard.part + 1, options.many.shard.of,
                      fit.size(), rows.size()));
   result.too_large = too_large_of(known, options.ranks.max);
-  result.cpu_only = cpu_only_of(known, options);
+  result.unsupported = unsupported_of(known, options.ranks.max);
   const SharedGoldens goldens(base, rows, known, fit, options, tell);
   result.goldens = goldens.told();
 

@@ -272,6 +272,22 @@ TEST_F(Mpi, RowsOfMoreRanksThanProcessesAreLeftOutAndSaidToBe) {
       << none.text;
 }
 
+// A death ends the whole job here. One scenario with it is refused; of a sweep the other rows are run.
+TEST_F(Mpi, RowsThatProcessesCannotRunAreLeftOutAndSaidToBe) {
+  const std::string death = R"([{"kind":"rank_crash","rank":1,"step":1,"op":"vote"}])";
+  std::vector<std::string> sets = zero(0, 2);
+  sets.push_back(R"(sweep=[{"deepspeed.zero_optimization.stage":[0,3],"faults":[[],)" + death + "]}]");
+  const Ran ran = mpi(2, "zero_equivalence", sets);
+  EXPECT_EQ(ran.status, 0) << ran.text;
+  EXPECT_NE(ran.text.find("all 2 rows are as expected; 2 more were not run: --backend mpi: rank_crash ends a process"),
+            ran.text.npos)
+      << ran.text;
+  EXPECT_EQ(report("mpi")["rows_not_run"], 2);
+  sets.back() = "sweep=[]";
+  sets.push_back("faults=" + death);
+  EXPECT_EQ(mpi(2, "zero_equivalence", sets).status, 2);
+}
+
 // Without MPI: the test starts the processes itself, with torchrun's variables.
 TEST_F(Mpi, ProcessesWithTorchrunsVariablesHaveTheSimulatorsBits) {
   std::vector<std::string> sets = zero(3, 3);
