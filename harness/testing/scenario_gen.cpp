@@ -242,7 +242,7 @@ int draw_slabs_of_experts(Json& s) {
   world["tensor"] = ways, world["replicas"] = data;
   model.update({{"expert_sums", "slabs"}, {"ffn", 8 * between(1, 3)}, {"heads", 8}, {"kv_heads", 8}});
   model["width"] = 16 * between(1, 2);
-  for (const char* key : {"shared_experts", "dense_layers", "dense_ffn"}) model.erase(key);
+  model.erase("dense_ffn");
   if (one_in(2)) {
     world["sequence_parallel"] = true;
     model["context"] = any_of<int>({8, 15, 16});

@@ -319,7 +319,7 @@ class Gpt2 final : public Model {
   MatView<const S> all_experts_backward(const Pass& p, int l, MatView<const S> dbranch);  // rows of all tokens
   void experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
   // Beside the experts.
-  void shared_up(const Pass& p, int l);
+  void shared_up(const Pass& p, int l, MatView<const S> x);
   void shared_down(const Pass& p, int l, MatView<S> branch);
   void shared_backward(const Pass& p, int l, MatView<const S> dbranch);
   void add_shared(const Pass& p, const char* site, MatView<S> sum);

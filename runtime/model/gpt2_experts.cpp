@@ -318,11 +318,10 @@ typename Gpt2<S>::Mlp Gpt2<S>::shared_mlp(Index n, int l) const {
 }
 
 template <class S>
-void Gpt2<S>::shared_up(const Pass& p, int l) {
+void Gpt2<S>::shared_up(const Pass& p, int l, MatView<const S> x) {
   if (!experts_.plan.shared_in_layer(l)) return;
-  const Index n = p.batch.samples;
-  const Mlp m = shared_mlp(n, l);
-  column_product(p, SEEKSIM_SITE, m.up, nullptr, stream(store(l).ln2, n, slot(l)), m.fc);
+  const Mlp m = shared_mlp(p.batch.samples, l);
+  column_product(p, SEEKSIM_SITE, m.up, nullptr, x, m.fc);
   activate(p, m.fc, m.active, m.whole.segment());
 }
 
@@ -332,11 +331,11 @@ void Gpt2<S>::shared_down(const Pass& p, int l, MatView<S> branch) {
   if (!experts_.plan.shared_in_layer(l)) return;
   const Index n = p.batch.samples;
   const Mlp m = shared_mlp(n, l);
-  const MatView<S> rows = act(work_->experts.shared, n, s_.C);
+  const MatView<S> rows = stream(work_->experts.shared, n);  // (Rs, C)
   row_product(p, SEEKSIM_SITE, m.down, m.active, nullptr, m.whole.segment(), rows);
   const auto scale = static_cast<float>(experts_.plan.scale);
   if (bug_.is(Bug::shared_expert_scaled))
-    dropped(p.launch, SEEKSIM_SITE, {.threshold = 1, .factor = scale}, s_.T, rows, rows, 0);
+    dropped(p.launch, SEEKSIM_SITE, {.threshold = 1, .factor = scale}, way_.tokens, rows, rows, 0);
   add_shared(p, SEEKSIM_SITE, branch);
 }
 
@@ -347,10 +346,11 @@ void Gpt2<S>::add_shared(const Pass& p, const char* site, MatView<S> sum) {
       [](Lane lane, Mat<const S> of_experts, Mat<const S> more, Mat<S> out) {
         kernels::add<S>(lane, of_experts, more, out);
       },
-      reads(sum), reads(act(work_->experts.shared, p.batch.samples, s_.C)), sum);
+      reads(sum), reads(stream(work_->experts.shared, p.batch.samples)), sum);
 }
 
-// Before the experts' backward, with whose working memory it is done.
+// Before the experts' backward, with whose working memory it is done. Rows of all tokens, where ways have their own,
+// lie where the result will: dbranch is where they usually do.
 template <class S>
 void Gpt2<S>::shared_backward(const Pass& p, int l, MatView<const S> dbranch) {
   if (!experts_.plan.shared_in_layer(l)) return;
@@ -360,8 +360,14 @@ void Gpt2<S>::shared_backward(const Pass& p, int l, MatView<const S> dbranch) {
   linear_grad(p, m.down, nullptr, false, m.active, dbranch, m.down.offset);
   row_product_backward(p, SEEKSIM_SITE, m.down, dbranch, dactive);
   activate_backward(p, dactive, m.fc, dup, m.whole.segment());
-  linear_grad(p, m.up, nullptr, true, stream(store(l).ln2, n, slot(l)), dup, m.up.offset);
-  row_product(p, SEEKSIM_SITE, m.up, dup, nullptr, m.whole.up_segment(), act(work_->experts.shared, n, s_.C));
+  MatView<const S> x = stream(store(l).ln2, n, slot(l));
+  if (splits_tokens()) {
+    const MatView<S> all = act(work_->experts.shared, n, s_.C);
+    tensor_->gather_rows<S>(p.launch, m.up.name, SEEKSIM_SITE, n, x, all);
+    x = all;
+  }
+  weight_grad(p, m.up, true, x, dup, m.up.offset);
+  row_product(p, SEEKSIM_SITE, m.up, dup, nullptr, m.whole.up_segment(), stream(work_->experts.shared, n));
 }
 
 // dln (R, C) from dbranch (R, C), which may lie in the same place.
@@ -418,7 +424,7 @@ void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, M
   template void Gpt2<S>::route(const Pass&, int, MatView<const S>);                                                  \
   template void Gpt2<S>::experts_up(const Pass&, int, MatView<const S>);                                             \
   template void Gpt2<S>::experts_down(const Pass&, int, MatView<S>);                                                 \
-  template void Gpt2<S>::shared_up(const Pass&, int);                                                                \
+  template void Gpt2<S>::shared_up(const Pass&, int, MatView<const S>);                                              \
   template void Gpt2<S>::shared_down(const Pass&, int, MatView<S>);                                                  \
   template void Gpt2<S>::add_router_losses(Launcher&, Index);                                                        \
   template VecView<float> Gpt2<S>::router_losses(Index, int) const;                                                  \

@@ -211,6 +211,7 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
     const MatView<const S> rows = all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2);
     route(p, l, rows);
     experts_up(p, l, rows);
+    shared_up(p, l, rows);
   } else {
     column_product(p, SEEKSIM_SITE, w(LayerPart::c_fc_weight), bias(l, LayerPart::c_fc_bias),
                    all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), mlp(n, l).fc);  // (R, U)
@@ -220,7 +221,6 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
     const Mlp m = mlp(n, l);
     return activate(p, m.fc, m.active, m.whole.segment());
   }
-  shared_up(p, l);
   const ForTheGroup here(p.launch, group_);
   activate(p, inside(kept.fc, n, way_.U, inner_slot(l)), inside(kept.gelu, n, way_.F, inner_slot(l)), s_.mlp_segment());
 }

@@ -66,6 +66,7 @@ TEST_F(Mpi, RunsADeepSeek) {
     expect_the_simulators_bits(
         4, "equivalence/deepseek",
         {zero, "world.ranks_per_node=4", "world.expert=2", "deepspeed.train_micro_batch_size_per_gpu=1"});
+    expect_the_simulators_bits(4, "equivalence/deepseek_tensor", {zero, "world.sequence_parallel=true"});
   }
 }
 

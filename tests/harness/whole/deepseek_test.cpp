@@ -109,5 +109,19 @@ TEST(DeepSeek, MistakesAreSeenByTheGolden) {
   }
 }
 
+// And where tensor ways have slabs of the shared expert and of dense layers, with all rows or their own between them.
+TEST(DeepSeek, TensorWaysHaveTheBitsOfOneRank) {
+  for (const char* const own_rows : {"world.sequence_parallel=false", "world.sequence_parallel=true"}) {
+    const auto with = [&](const std::string& bug) {
+      return red_checks({R"(world={"nodes":1,"replicas":2,"tensor":2})", own_rows, "model.expert_sums=slabs",
+                         "model.heads=8", "model.width=32", "model.ffn=16", "steps=2", "faults=[]",
+                         "bug=\"" + bug + "\"", R"(checks=["golden:bitwise","ranks_agree"])"});
+    };
+    EXPECT_EQ(with(""), "") << own_rows;
+    for (const char* const bug : {"shared_expert_scaled", "shared_gradient_lost"})
+      EXPECT_EQ(with(bug).find("golden:bitwise "), 0u) << own_rows << " " << bug << ": " << with(bug);
+  }
+}
+
 }  // namespace
 }  // namespace seeksim::harness

@@ -84,7 +84,7 @@ TEST(Experts, WhatTheyCannotDoYetIsRefusedByItsKey) {
            {{"model.expert_sums=slabs", "model.experts=0"}, "model.expert_sums"},
            {{"model.expert_sums=slabs", "model.ffn=16", "world.tensor=2", "world.schedule=zero_bubble"},
             "world.schedule"},
-           {{"model.expert_sums=slabs", "model.ffn=16", "world.tensor=2", "model.shared_experts=1"}, "world.tensor"},
+           {{"model.shared_experts=1", "world.pipeline=2", "world.schedule=zero_bubble"}, "world.schedule"},
            {{"model.expert_sums=slabs", "model.ffn=16", "world.tensor=2", R"(deepspeed.optimizer={"type":"Muon"})"},
             "world.tensor"},
            {{"quirks=[\"ds_old_default_clipping\"]"}, "quirks"},
