@@ -138,7 +138,7 @@ SEEKSIM_FAULT(loss_spike, .rows = "F28",
               .parameters = keys("rank", "step", "micro_batch", "call", "at_s", "probability", "count", "token"))
 SEEKSIM_FAULT(token_imbalance, .rows = "F28",
               .summary = "a batch of padding: all tokens of a micro-batch are one token, so that they go to the same experts",
-              .sees = "alarms on the load of experts, if a capacity is set on dropped choices too; all ranks agree",
+              .sees = "alarms on the load of experts and, with a capacity, on dropped choices; all ranks agree",
               .recovery = "none: capacities bound what an expert takes; the step is named", .defaults = "token 0, count 1",
               .field = "without capacities the rank of the busiest expert runs out of memory or all wait for it",
               .parameters = keys("rank", "step", "micro_batch", "call", "at_s", "probability", "count", "token"))
