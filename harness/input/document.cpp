@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "harness/input/config_scenario.h"
 #include "harness/input/ds_config_text.h"
@@ -53,11 +54,10 @@ void refuse_what_has_moved(const std::string& file) {
   if (!hint.empty()) throw BadInput(file, "cannot be read: No such file or directory", hint);
 }
 
-// A ds_config.json; null: the text is something else.
-Json config_in(const std::string& text, const std::string& file) {
+std::optional<JsonText> parsed(JsonText parse(std::string_view, const std::string&), const std::string& text,
+                               const std::string& file) {
   try {
-    Json json = parse_ds_config(text, file).value;
-    return is_deepspeed_config(json) ? json : Json();
+    return parse(text, file);
   } catch (const BadInput&) {
     return {};
   }
@@ -68,18 +68,23 @@ Json config_in(const std::string& text, const std::string& file) {
 Document Document::load(const std::string& file, const std::vector<std::string>& sets) {
   refuse_what_has_moved(file);
   const std::string text = read_file(file, kJsonBytesMax);
-  const Json config = config_in(text, file);
-  if (config.is_null()) return from_text(text, file, sets);
-  const std::string scenario = scenario_around(config, file);
+  std::optional<JsonText> json = parsed(parse_json, text, file);
+  if (json && !is_deepspeed_config(json->value)) return from_json(std::move(*json), file, sets);
+  if (!json) json = parsed(parse_ds_config, text, file);  // a ds_config.json may have comments, which JSON has not
+  if (!json || !is_deepspeed_config(json->value)) return from_text(text, file, sets);
+  const std::string scenario = scenario_around(json->value, file);
   Document document = from_text(scenario, file, sets);
   document.note_ = note_of_config(scenario, file);
   return document;
 }
 
 Document Document::from_text(std::string_view text, const std::string& file, const std::vector<std::string>& sets) {
+  return from_json(parse_json(text, file), file, sets);
+}
+
+Document Document::from_json(JsonText parsed, const std::string& file, const std::vector<std::string>& sets) {
   Document document;
   document.file_ = file;
-  JsonText parsed = parse_json(text, file);
   document.json_ = std::move(parsed.value);
   document.lines_ = std::move(parsed.lines);
   document.problems_ = std::move(parsed.problems);

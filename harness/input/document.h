@@ -29,6 +29,7 @@ class Document {
   Problem problem(const std::string& pointer, std::string what, std::string next) const;
 
  private:
+  static Document from_json(JsonText parsed, const std::string& file, const std::vector<std::string>& sets);
   void apply(const std::string& set);
   Json* descend(const std::vector<std::string>& steps, const std::string& option, std::string& pointer);
   void inline_section(const std::string& section);

@@ -134,7 +134,9 @@ void read_golden(const Reader& golden, Scenario& scenario) {
 }
 
 void refuse_too_large(Findings& findings, const Scenario& scenario) {
+  constexpr double kAlwaysFree = 1 << 25;  // what is free takes longer to ask than a small scenario to load
   const Estimate need = estimate(scenario);
+  if (need.bytes <= kAlwaysFree) return;
   const double free = double(host_memory_free());
   if (free == 0 || need.bytes <= 0.9 * free) return;
   findings.add("/world",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <memory>
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
@@ -44,10 +45,12 @@ class Rows {
   std::string name(std::size_t row) const {
     return fmt::format("{} row {} ({})", base_.file, row, label(settings_[row], keys_));
   }
-  Scenario load(std::size_t row) const {
+  // Throws BadInput.
+  std::shared_ptr<const Scenario> scenario(std::size_t row) const {
+    if (const auto kept = kept_.find(row); kept != kept_.end()) return kept->second;
     LoadOptions options = load_;
     options.row = &settings_[row];
-    return load_scenario(base_.file, options);
+    return std::make_shared<const Scenario>(load_scenario(base_.file, options));
   }
   // By its settings; by its number where the golden is the base's, which a row alone does not know.
   std::string command(std::size_t row, bool with_seed = true) const {
@@ -63,17 +66,20 @@ class Rows {
     return text;
   }
 
-  // Loads all. Throws BadInput listing the rows that are no scenarios.
-  std::vector<Row> load_all(const RanksOptions& ranks) const {
+  // Loads all, and keeps the first of them for the run: loading the smallest rows takes as long as running them. Throws
+  // BadInput listing the rows that are no scenarios.
+  std::vector<Row> load_all(const RanksOptions& ranks) {
     constexpr std::size_t kRowsTold = 10;
     std::vector<Row> rows;
     std::vector<Problem> problems;
     std::size_t bad_rows = 0;
     for (std::size_t row = 0; row < size(); ++row) {
       try {
-        const Scenario scenario = load(row);
-        rows.push_back({needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "",
-                        scenario.world.ranks(), why_not(scenario, ranks)});
+        const std::shared_ptr<const Scenario> loaded = scenario(row);
+        rows.push_back({needs_golden(*loaded) ? golden_key(one_rank(*loaded).train.definition) : "",
+                        loaded->world.ranks(), why_not(*loaded, ranks)});
+        kept_bytes_ += bytes_of(*loaded);
+        if (kept_bytes_ <= kKeptBytesMax) kept_.emplace(row, loaded);
       } catch (const BadInput& bad) {
         if (++bad_rows > kRowsTold) continue;
         for (Problem problem : bad.problems()) {
@@ -89,10 +95,21 @@ class Rows {
   }
 
  private:
+  static constexpr std::size_t kKeptBytesMax = 64 << 20;
+
+  // About.
+  static std::size_t bytes_of(const Scenario& scenario) {
+    constexpr std::size_t kRules = 8192;  // faults, checks, names
+    const runtime::Definition& d = scenario.train.definition;
+    return sizeof(Scenario) + kRules + d.data.bytes.size() + 4 * d.data.tokens.size() + d.initial_weights.size();
+  }
+
   const Scenario& base_;
   const LoadOptions& load_;
   std::vector<Settings> settings_;
   std::vector<std::string> keys_;
+  std::map<std::size_t, std::shared_ptr<const Scenario>> kept_;
+  std::size_t kept_bytes_ = 0;
 };
 
 // The rows that there are enough processes for, and that these can run. The others are left out, and the report says
@@ -139,7 +156,7 @@ class SharedGoldens {
     }
     for (std::size_t row = 0; row < keys_.size(); ++row) {
       if (users[keys_[row]] < 2 || goldens_.count(keys_[row]) > 0) continue;
-      take(keys_[row], find_golden(rows.load(row), options, print), users[keys_[row]]);
+      take(keys_[row], find_golden(*rows.scenario(row), options, print), users[keys_[row]]);
     }
   }
   const Golden* of(std::size_t row) const {
@@ -201,14 +218,14 @@ Outcome run_row(const Scenario& base, const Rows& rows, const RunOptions& option
                    fmt::format("Use 0..{}.", rows.size() - 1));
   }
   print(options.style.faint(fmt::format("  row {}: {}\n", row, rows.command(row))));
-  const Scenario scenario = rows.load(row);
+  const std::shared_ptr<const Scenario> scenario = rows.scenario(row);
   RunOptions mine = options;
   mine.many.is_row = true;
   mine.files.html.command = rows.command(row, false);  // its page adds the schedule, which has the seed
   std::optional<Golden> golden;
-  if (base.golden.shared && needs_golden(scenario)) golden = find_golden(base, options, print);
+  if (base.golden.shared && needs_golden(*scenario)) golden = find_golden(base, options, print);
   mine.golden = golden ? &*golden : nullptr;
-  return run_scenario(scenario, mine, print);
+  return run_scenario(*scenario, mine, print);
 }
 
 void refuse_saving(const RunOptions& options) {
@@ -229,7 +246,7 @@ std::size_t combinations(const Sweep& sweep) {
 
 Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOptions& options, const Print& print) {
   const auto start = std::chrono::steady_clock::now();
-  const Rows rows(base, load);
+  Rows rows(base, load);
   if (options.many.row >= 0) return run_row(base, rows, options, print);
   refuse_saving(options);
   if (!options.files.out.empty()) make_folder(options.files.out, "--out");
@@ -266,7 +283,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     const auto once = [&] {
       RunOptions mine = options_of_a_row(options, base, row);
       mine.golden = goldens.of(row);
-      return run_scenario(rows.load(row), mine, say);
+      return run_scenario(*rows.scenario(row), mine, say);
     };
     return retried(options.many.retries, say, [&] { return guarded(rows.name(row), rows.command(row), once); });
   };
@@ -281,7 +298,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     tell(red);
     if (named || !options.names || !wants_names(outcome)) return;
     named = true;
-    tell(options.names(rows.load(row), outcome.report).text);
+    tell(options.names(*rows.scenario(row), outcome.report).text);
   };
   if (options.ranks.launch)
     run_here(work);
