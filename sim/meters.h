@@ -160,4 +160,18 @@ struct FileUse {
   }
 };
 
+// What a RaceDetector finds: two call sites that race, however often.
+struct Race {
+  int rank = -1;
+  std::string text;
+  std::uint64_t times = 1;
+};
+
+// And one that reads a buffer where nothing was written. text is of the first time.
+struct UnwrittenRead {
+  int rank = -1;
+  std::string text;
+  std::uint64_t times = 1;
+};
+
 }  // namespace seeksim::sim

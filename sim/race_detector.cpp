@@ -29,9 +29,9 @@ std::size_t RaceDetector::lane_of(const runtime::Queue* queue) {
   return lanes_.size() - 1;
 }
 
-bool RaceDetector::join(Clock& into, const Clock& other) {
+bool RaceDetector::join(Clock& into, const Clock& other) const {
   bool changed = false;
-  for (std::size_t i = 0; i < kQueues; ++i) {
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
     changed |= other[i] > into[i];
     into[i] = std::max(into[i], other[i]);
   }
@@ -136,19 +136,28 @@ void RaceDetector::check_host(const Access& now, const Range& range) {
   }
 }
 
+// The first cell that ends behind `lo`. Nearly always the one that was used last, or the next one.
+std::size_t RaceDetector::first_behind(const Shadow& shadow, std::size_t lo) {
+  const std::vector<Cell>& cells = shadow.cells;
+  for (std::size_t i = std::max<std::size_t>(shadow.next, 1) - 1; i <= shadow.next; ++i) {
+    if (i < cells.size() && cells[i].hi > lo && (i == 0 || cells[i - 1].hi <= lo)) return i;
+  }
+  const auto at = std::partition_point(cells.begin(), cells.end(), [lo](const Cell& cell) { return cell.hi <= lo; });
+  return std::size_t(at - cells.begin());
+}
+
 void RaceDetector::access(std::size_t lane, const Op& op, const Range& range) {
   if (range.buffer == nullptr || range.lo >= range.hi) return;
   ++accesses_;
   Shadow& shadow = this->shadow(*range.buffer);
   std::vector<Cell>& cells = shadow.cells;
-  const auto at =
-      std::partition_point(cells.begin(), cells.end(), [&](const Cell& cell) { return cell.hi <= range.lo; });
+  const std::size_t first = first_behind(shadow, range.lo);
   const Clock& clock = lanes_[lane].clock;
   const std::uint64_t place = clock[lane];
-  for (auto cell = at; cell != cells.end() && cell->lo < range.hi; ++cell) {
-    check(*cell, clock, {&op, lane, range.write}, range);
+  for (std::size_t i = first; i < cells.size() && cells[i].lo < range.hi; ++i) {
+    check(cells[i], clock, {&op, lane, range.write}, range);
   }
-  const std::size_t first = std::size_t(at - cells.begin());
+  shadow.next = first + 1;
   Cell used{range.lo, range.hi, range.write ? place : 0, lane, {}};
   if (!range.write) used.reads[lane] = place;
   if (range.write)
@@ -215,7 +224,7 @@ void RaceDetector::check(const Cell& cell, const Clock& clock, const Access& now
   common.hi = std::min(range.hi, cell.hi);
   if (cell.write != 0 && unordered(cell.writer, cell.write)) found(cell.writer, cell.write, true, now, common);
   if (!now.write) return;
-  for (std::size_t lane = 0; lane < kQueues; ++lane) {
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     if (unordered(lane, cell.reads[lane])) found(lane, cell.reads[lane], false, now, common);
   }
 }

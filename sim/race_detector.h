@@ -20,15 +20,9 @@
 
 #include "runtime/host/access_watcher.h"
 #include "runtime/seams/seams.h"
+#include "sim/meters.h"
 
 namespace seeksim::sim {
-
-// A call site that reads a buffer where nothing was written, however often. text is of the first time.
-struct UnwrittenRead {
-  int rank = -1;
-  std::string text;
-  std::uint64_t times = 1;
-};
 
 // UnwrittenReads: whether anything is read before it is written, on one rank. Every launch, every operation of a
 // transport and every access of the host declares its reads and writes; from these it keeps, for each buffer, the bytes
@@ -77,13 +71,6 @@ class UnwrittenReads {
   std::vector<Written> buffers_;  // by id
   std::vector<Finding> findings_;
   std::uint64_t reads_ = 0;
-};
-
-// Two call sites that race, however often.
-struct Race {
-  int rank = -1;
-  std::string text;
-  std::uint64_t times = 1;
 };
 
 class RaceDetector final : public runtime::AccessWatcher {
@@ -139,6 +126,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   };
   struct Shadow {
     std::uint64_t generation = 0;
+    std::size_t next = 0;     // behind the cell that was used last
     std::vector<Cell> cells;  // ascending, disjoint
   };
   // One of two accesses, as a report names it.
@@ -156,8 +144,9 @@ class RaceDetector final : public runtime::AccessWatcher {
 
   std::size_t lane_of(const runtime::Queue* queue);
   Clock clock_at(std::size_t lane, std::uint64_t place) const;
-  static bool join(Clock& into, const Clock& other);
+  bool join(Clock& into, const Clock& other) const;
   Shadow& shadow(const runtime::Buffer& buffer);
+  static std::size_t first_behind(const Shadow& shadow, std::size_t lo);
   void access(std::size_t lane, const runtime::Op& op, const runtime::Range& range);
   void write(Shadow& shadow, std::size_t first, const Cell& cell);
   void read(Shadow& shadow, std::size_t first, const Cell& cell, std::size_t lane);

@@ -13,7 +13,6 @@
 #include "runtime/seams/rank.h"
 #include "sim/alike.h"
 #include "sim/meters.h"
-#include "sim/race_detector.h"
 #include "sim/schedule.h"
 #include "sim/value_log.h"
 
