@@ -43,10 +43,11 @@ struct TorchArguments {
   std::uint64_t seed = 1;  // recovers, explore, hunt: of what is drawn
   struct Search {
     std::string budget = "60s";
-    int cases = 0, findings = 0;    // at most so many; 0: by time alone
-    std::string one;                // hunt: this case, and no other
-  } search;                         // explore, hunt: for how long
-  std::vector<std::string> orders;  // compare: runs of `a` with other orders of sums
+    int cases = 0, findings = 0;     // at most so many; 0: by time alone
+    std::string one;                 // hunt: this case, and no other
+    std::vector<std::string> known;  // hunt: what findings need that are not told again
+  } search;                          // explore, hunt: for how long
+  std::vector<std::string> orders;   // compare: runs of `a` with other orders of sums
   std::string grade = "bits";
   bool json = false;
   ReleasesArguments releases;  // museum, bisect

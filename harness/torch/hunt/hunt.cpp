@@ -69,6 +69,7 @@ class Hunting {
   Outcome one_case();
   void take(const Case& drawn);
   void learn_refusal(const Case& drawn, const TrialVerdict& verdict);
+  bool explains(const Case& part, const Case& drawn);
   bool is_known(const Case& drawn, const TrialVerdict& verdict);
   void take_finding(const Case& drawn, const TrialVerdict& verdict);
   void keep(HuntFinding& found);
@@ -84,6 +85,7 @@ class Hunting {
   Trials trials_;
   HuntState state_;
   Coverage coverage_;
+  std::vector<Case> told_before_;     // what known findings need
   std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
   std::optional<FolderLock> lock_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
@@ -117,6 +119,7 @@ Hunting::Hunting(const HuntRequest& request, const Print& print)
              {},
              {}},
       coverage_(with_what_is_there(request.only, !state_.of.deepspeed.empty())) {
+  for (const std::string& one : request.known) told_before_.push_back(needed(case_of(one)));
   state_.of.only = with_what_is_there(request.only, !state_.of.deepspeed.empty());
   folder_.emplace(request.out, "hunt");
   lock_.emplace(folder_->path(), "--out");
@@ -154,18 +157,22 @@ void Hunting::learn_refusal(const Case& drawn, const TrialVerdict& verdict) {
   tell(request_.style.faint(fmt::format("  refused   {}: {}\n", case_text(normal(part)), verdict.text)));
 }
 
-// Whether a finding that is known explains this case: without one of the features that it needs the case is not red.
+// Whether a finding that needs `part` explains this case, which is red: without what it needs the case is not.
+bool Hunting::explains(const Case& part, const Case& drawn) {
+  if (!holds(drawn, part)) return false;
+  Case without = drawn;
+  for (const auto& [name, value] : part) {
+    if (name != "wrapper") without[name] = feature(name).values.front();
+  }
+  without = normal(without);
+  return without == drawn || !cannot_be(without).empty() || tried(without).end != TrialEnd::red;
+}
+
 bool Hunting::is_known(const Case& drawn, const TrialVerdict& verdict) {
+  const auto explains_it = [&](const Case& part) { return explains(part, drawn); };
+  if (std::any_of(told_before_.begin(), told_before_.end(), explains_it)) return true;
   for (HuntFinding& found : state_.found) {
-    const Case part = needed(found.drawn);
-    if (found.check != verdict.check || !holds(drawn, part)) continue;
-    Case without = drawn;
-    for (const auto& [name, value] : part) {
-      if (name != "wrapper") without[name] = feature(name).values.front();
-    }
-    without = normal(without);
-    const bool explains = without == drawn || !cannot_be(without).empty() || tried(without).end != TrialEnd::red;
-    if (!explains) continue;
+    if (found.check != verdict.check || !explains(needed(found.drawn), drawn)) continue;
     ++found.times;
     return true;
   }
@@ -195,6 +202,7 @@ void Hunting::take_finding(const Case& drawn, const TrialVerdict& verdict) {
   found.first = drawn;
   found.number = state_.number;
   found.drawn = shrunk(drawn, kShrinkTries, still, took);
+  if (interrupted_ || is_known(found.drawn, verdict)) return;  // what is left may be what a known one needs
   trials_.forget();
   TrialVerdict last = tried(found.drawn);
   if (interrupted_) return;

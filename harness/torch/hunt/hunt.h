@@ -18,6 +18,7 @@ struct HuntRequest {
   std::uint64_t seed = 1;            // --seed
   std::vector<std::string> only;     // --only: values of features
   std::string one;                   // --case: this one, and no other
+  std::vector<std::string> known;    // --known: cases of findings that are not told again
   std::vector<std::string> imports;  // --import: modules that the ranks' process imports before they start
   std::string python;                // --python
   std::string out;     // --out: hunt.json, findings and the runs that show them; empty: a temporary folder

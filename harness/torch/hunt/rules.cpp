@@ -45,6 +45,8 @@ const std::vector<Rule>& impossible() {
       cannot({{"shard_last", {"on"}}, {"width", {"13"}}}, "FSDP2 shards other dimensions than the first evenly only."),
       cannot({{"prescale", {"on"}}, {"wrapper", {"zero2", "zero3"}}, {"reduce_scatter", {"true"}}},
              "DeepSpeed does not prescale what it scatters."),
+      cannot({{"zero_init", {"on"}}, {"precision", {"bf16"}}},
+             "zero.Init draws the first weights in bf16, which are other random numbers."),
       cannot({{"np", {"1"}}, {"wrapper", {"hsdp"}}}, "One rank has no replica and no shard."),
   };
   return rules;
@@ -81,6 +83,12 @@ Rule expected_of(const Case& drawn) {
       {{{"accumulation", kMore}, {"forwards", {"2"}}, {"wrapper", {"fsdp2", "hsdp"}}},
        Grade::reassociated,
        "FSDP2 adds the gradients of a micro-batch's two forward passes before those of the micro-batches before it."},
+      {{{"accumulation", kMore}, {"reused", {"on"}}, {"wrapper", {"fsdp2", "hsdp"}}},
+       Grade::reassociated,
+       "FSDP2 adds the gradients of a block's two uses before those of the micro-batches before it."},
+      {{{"forwards", {"2"}}, {"tied", {"on"}}, {"wrapper", {"fsdp1"}}},
+       Grade::reassociated,
+       "FSDP1 adds the gradients of a tied weight's uses within each forward pass before those of the other."},
       {{{"accumulation", kMore}, {"wrapper", {"zero2", "zero3"}}},
        Grade::reassociated,
        "ZeRO 2 and 3 sum over ranks after each micro-batch."},
