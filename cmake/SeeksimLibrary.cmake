@@ -1,4 +1,4 @@
-# seeksim_join(<target>): with SEEKSIM_UNITY, compiles the sources of each folder in batches of at most eight, so that the
+# seeksim_join(<target>): with SEEKSIM_UNITY, compiles the sources of each folder in batches of at most twelve, so that the
 # headers of libraries are read once a batch. Batches of a folder are equally long. Sources that lie outside the current
 # folder, or have flags of their own, compile alone.
 function(seeksim_join target)
@@ -18,7 +18,7 @@ function(seeksim_join target)
   list(REMOVE_DUPLICATES rooms)
   foreach(room IN LISTS rooms)
     list(LENGTH "in_${room}" count)
-    math(EXPR batches "(${count} + 7) / 8")
+    math(EXPR batches "(${count} + 11) / 12")
     file(RELATIVE_PATH name "${CMAKE_CURRENT_SOURCE_DIR}" "${room}")
     string(REPLACE "/" "_" name "${target}_${name}")
     set(index 0)

@@ -46,7 +46,7 @@ Camps camps_of(const std::map<int, const Brought*>& here, Key key) {
 }
 
 // The camp that most members are in, however those decided of whom nothing is known; empty: there is none.
-std::string majority(const Camps& camps, std::size_t unseen) {
+std::string majority_state(const Camps& camps, std::size_t unseen) {
   std::string best;
   std::size_t most = 0, second = 0;
   for (const auto& [key, ranks] : camps) {
@@ -166,7 +166,7 @@ class Finder {
     } else {
       t.kind = HangKind::other_type;
     }
-    const std::string most = majority(camps, t.absent.size() + t.no_dump.size());
+    const std::string most = majority_state(camps, t.absent.size() + t.no_dump.size());
     std::string sides;
     for (const auto& [key, ranks] : camps) {
       sides += fmt::format("{}{} brought {}", sides.empty() ? "" : ", ", ranks_text(ranks),

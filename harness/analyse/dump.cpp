@@ -21,7 +21,7 @@ struct WrongDump : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-constexpr std::size_t kTextMost = 400;  // characters of one list of sizes or types
+constexpr std::size_t kListMost = 400;  // characters of one list of sizes or types
 
 const Tree* member(const Tree& object, const char* key) {
   if (!object.is_object()) return nullptr;
@@ -51,7 +51,7 @@ std::string tame(std::string text) {
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
-  if (text.size() > kTextMost) text = text.substr(0, kTextMost) + "...";
+  if (text.size() > kListMost) text = text.substr(0, kListMost) + "...";
   return text;
 }
 
@@ -64,7 +64,7 @@ std::string types_text(const Tree& entry, const char* key) {
   std::string text;
   if (types == nullptr || !types->is_array()) return text;
   for (const Tree& type : *types) {
-    if (text.size() > kTextMost) break;
+    if (text.size() > kListMost) break;
     if (type.is_string()) text += (text.empty() ? "" : ", ") + type.get<std::string>();
   }
   return tame(text);

@@ -42,7 +42,7 @@ std::optional<std::vector<std::string>> fields_of(std::string_view line) {
   return fields;
 }
 
-std::optional<double> number_of(const std::string& text) {
+std::optional<double> finite_of(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
@@ -99,8 +99,8 @@ class Reading {
   void incident(const std::vector<std::string>& fields) {
     if (columns_[0] < 0 || columns_[1] < 0) return;
     const std::string hours = field(fields, 0), node = field(fields, 1), repair = field(fields, 3);
-    const std::optional<double> at = number_of(hours), of = number_of(node);
-    const std::optional<double> away = repair.empty() ? std::optional(0.0) : number_of(repair);
+    const std::optional<double> at = finite_of(hours), of = finite_of(node);
+    const std::optional<double> away = repair.empty() ? std::optional(0.0) : finite_of(repair);
     if (!at || *at < 0 || *at > kHoursMax)
       return wrong(fmt::format("{} is no number of hours from 0 to {}", in_quotes(hours), kHoursMax), "");
     if (!of || *of != std::floor(*of) || *of < 0 || *of >= double(nodes_))

@@ -9,8 +9,6 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr int kRanksMax = 64;
-
 void add_museum_of_releases(CLI::App& torch, releases::ReleaseMuseumArguments& a) {
   CLI::App* museum = torch.add_subcommand(
       "museum",
@@ -33,7 +31,7 @@ void add_bisect(CLI::App& torch, releases::BisectArguments& a) {
   bisect->add_option("--good", a.good, "A release without the bug");
   bisect->add_option("--bad", a.bad, "A later release with it");
   bisect->add_option("--with", a.pins, "Another package, name==version")->allow_extra_args(false);
-  bisect->add_option("--np", a.ranks, "Number of ranks")->check(CLI::Range(1, kRanksMax));
+  bisect->add_option("--np", a.ranks, "Number of ranks")->check(CLI::Range(1, kTorchRanksMax));
   bisect->add_option("--against", a.against,
                      "Arguments of a second run of the script that ought to train the same weights");
   bisect->add_option("--grade", a.grade, "How near the weights of the two runs have to be")

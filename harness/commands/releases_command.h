@@ -14,6 +14,8 @@ class App;
 
 namespace seeksim::harness {
 
+constexpr int kTorchRanksMax = 64;  // of one script's run on this machine
+
 struct ReleasesArguments {
   releases::ReleaseMuseumArguments museum;
   releases::BisectArguments bisect;

@@ -32,8 +32,6 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr int kRanksMax = 64;
-
 void add_torch_run(CLI::App& torch, TorchArguments& a) {
   CLI::App* run = torch.add_subcommand(
       "run",
@@ -41,7 +39,7 @@ void add_torch_run(CLI::App& torch, TorchArguments& a) {
       "-- torchrun ..., -- accelerate launch ..., -- python -m ...");
   run->add_option("scenario", a.scenario, "Scenario file (.json) with \"torch\"; none: nothing breaks");
   run->add_option("--np", a.ranks, "Number of ranks (default: torch.np of the scenario, or 2)")
-      ->check(CLI::Range(1, kRanksMax));
+      ->check(CLI::Range(1, kTorchRanksMax));
   run->add_option("--set", a.sets, "key.path=value: change a value of the scenario, as for seeksim run")
       ->allow_extra_args(false);
   run->add_option_function<std::string>(
@@ -82,7 +80,7 @@ void add_torch_check(CLI::App& torch, TorchArguments& a) {
       "check",
       "Is a training script right? Run it as it is, and once for each switch that ought not to matter: seeksim torch "
       "check -- train.py ARGS");
-  check->add_option("--np", a.ranks, "Number of ranks (default: 2)")->check(CLI::Range(1, kRanksMax / 2));
+  check->add_option("--np", a.ranks, "Number of ranks (default: 2)")->check(CLI::Range(1, kTorchRanksMax / 2));
   check->add_option("--only", a.switches, "Turn only these switches: NAME,NAME (docs/torch-check.md)")
       ->delimiter(',')
       ->allow_extra_args(false);
@@ -102,7 +100,7 @@ void add_torch_recovers(CLI::App& torch, TorchArguments& a) {
       "seeksim torch recovers --resume '--resume {dir}' -- train.py --save {dir}, or -- torchrun --max-restarts 1 ...");
   recovers->add_option("scenario", a.scenario, "Scenario file (.json) with \"torch\"; its faults disturb");
   recovers->add_option("--np", a.ranks, "Number of ranks (default: torch.np of the scenario, or 2)")
-      ->check(CLI::Range(1, kRanksMax));
+      ->check(CLI::Range(1, kTorchRanksMax));
   recovers->add_option("--set", a.sets, "key.path=value: change a value of the scenario")->allow_extra_args(false);
   recovers->add_option("--resume", a.resume,
                        "Arguments with which the script goes on, behind its own; {dir} stands for the folder of its "
@@ -127,7 +125,7 @@ void add_torch_explore(CLI::App& torch, TorchArguments& a) {
       "--save {dir}");
   explore->add_option("scenario", a.scenario, "Scenario file (.json) with \"torch\"; its faults are the first case");
   explore->add_option("--np", a.ranks, "Number of ranks (default: torch.np of the scenario, or 2)")
-      ->check(CLI::Range(1, kRanksMax));
+      ->check(CLI::Range(1, kTorchRanksMax));
   explore->add_option("--set", a.sets, "key.path=value: change a value of the scenario")->allow_extra_args(false);
   explore->add_option("--budget", a.search.budget, "Wall time: 90s, 10m, 2h; endless: until it is stopped")
       ->capture_default_str();

@@ -20,7 +20,7 @@ using runtime::SampleRange;
 
 namespace {
 
-std::string value_text(const std::byte* at, ElementType type) {
+std::string value_and_bits(const std::byte* at, ElementType type) {
   std::string bits = "0x";
   for (std::size_t i = size_of(type); i-- > 0;) bits += fmt::format("{:02x}", int(at[i]));  // little-endian, as stored
   const auto wide = [&]<class T>(T stored) {
@@ -143,8 +143,8 @@ ValueJudge::Seen ValueJudge::operand(int rank, const Op& op, const Range& range,
     seen.verdict = seen.element < 0 ? Verdict::right : Verdict::wrong;
     if (seen.verdict == Verdict::right) return seen;
     const std::size_t at = std::size_t(seen.element) * size_of(range.type);
-    seen.have = value_text(&have[at], range.type);
-    if (have.size() == want.size()) seen.want = value_text(&want[at], range.type);
+    seen.have = value_and_bits(&have[at], range.type);
+    if (have.size() == want.size()) seen.want = value_and_bits(&want[at], range.type);
     const StateFlats* const old = golden_.before(op.step - 1);
     const Flat* const flat = old == nullptr ? nullptr : old->find(StateRole::weights, range.type);
     std::int64_t broken = -1;
@@ -201,8 +201,8 @@ ValueJudge::Seen ValueJudge::sample_rows(int rank, const Op& op, std::span<const
     seen.verdict = seen.element < 0 ? Verdict::right : Verdict::wrong;
     if (seen.element >= 0) {
       const std::size_t at = std::size_t(seen.element) * width, one = want.size() / std::size_t(samples.size());
-      seen.have = value_text(&have[at], like.type);
-      seen.want = value_text(&want[at], like.type);
+      seen.have = value_and_bits(&have[at], like.type);
+      seen.want = value_and_bits(&want[at], like.type);
       seen.sample = samples.begin + std::int64_t(at / one);
       if (own) {
         const std::size_t chunk = want.size() / std::size_t(samples.size() * context.chunks_of_rank());
@@ -218,7 +218,7 @@ ValueJudge::Seen ValueJudge::sample_rows(int rank, const Op& op, std::span<const
   seen.element = unlike_part(have, want, like.type, {slots, rows, n, 1}, way);
   if (seen.element < 0) return {Verdict::right, -1, -1, "", "", false};
   seen.verdict = Verdict::wrong;
-  seen.have = value_text(&have[std::size_t(seen.element) * width], like.type);
+  seen.have = value_and_bits(&have[std::size_t(seen.element) * width], like.type);
   seen.sample = samples.begin + seen.element / std::int64_t(have.size() / width / n);
   return seen;
 }
@@ -259,7 +259,7 @@ ValueJudge::Seen ValueJudge::part_of(int rank, std::span<const Flat* const> any,
     seen.element = std::max(seen.element, broken);
   }
   if (seen.verdict == Verdict::wrong && seen.element >= 0)
-    seen.have = value_text(&have[std::size_t(seen.element) * size_of(type)], type);
+    seen.have = value_and_bits(&have[std::size_t(seen.element) * size_of(type)], type);
   return seen;
 }
 
@@ -342,9 +342,12 @@ ValueJudge::Seen ValueJudge::state(int rank, const Op& op, const Range& range) c
     std::int64_t broken = -1;
     if (seen.verdict == Verdict::right && op.kind == OpKind::storage_read && op.phase == Phase::optimizer &&
         !flat->has(have, broken))  // a piece of a shard is one stretch; two are the rest of another piece
-      seen = {
-          Verdict::wrong, broken, -1, value_text(&have[std::size_t(broken) * size_of(flat->type())], flat->type()), "",
-          false};
+      seen = {Verdict::wrong,
+              broken,
+              -1,
+              value_and_bits(&have[std::size_t(broken) * size_of(flat->type())], flat->type()),
+              "",
+              false};
     if (seen.verdict == Verdict::right) return seen;
     if (seen.element > best.element || best.verdict == Verdict::unknown) best = std::move(seen);
   }
@@ -365,7 +368,7 @@ ValueJudge::Seen ValueJudge::norm(const Range& range, const GoldenStep& step) co
     std::int64_t broken = -1;
     const bool is_loss = last && !step.sums.empty() && step.sums.front().covers(have.subspan(at, 4), broken);
     if (is_loss) continue;
-    return {Verdict::wrong, std::int64_t(at / 4), -1, value_text(&have[at], ElementType::f32), "", false};
+    return {Verdict::wrong, std::int64_t(at / 4), -1, value_and_bits(&have[at], ElementType::f32), "", false};
   }
   return {Verdict::right, -1, -1, "", "", false};
 }

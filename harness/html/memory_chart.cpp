@@ -20,10 +20,10 @@ namespace {
 
 using Memory = sim::Timeline::Memory;
 
-constexpr double kWidth = 860, kHeight = 280;
-constexpr double kLeft = 84, kRight = 14, kTop = 26, kBottom = 30;
-constexpr int kColumns = 400;
-constexpr std::size_t kStepsInTheTable = 200;
+constexpr double kMemoryWidth = 860, kMemoryHeight = 280;
+constexpr double kMemoryLeft = 84, kMemoryRight = 14, kMemoryTop = 26, kMemoryBottom = 30;
+constexpr int kMemoryColumns = 400;
+constexpr std::size_t kRowsInTheTable = 200;
 
 struct Unit {
   double bytes;
@@ -46,9 +46,9 @@ struct Levels {
   double top;  // bytes at the upper edge
 
   double x(double column_units) const {
-    return kLeft + (kWidth - kLeft - kRight) * column_units / double(kTimelineUnits);
+    return kMemoryLeft + (kMemoryWidth - kMemoryLeft - kMemoryRight) * column_units / double(kTimelineUnits);
   }
-  double y(double bytes) const { return kTop + (kHeight - kTop - kBottom) * (1 - bytes / top); }
+  double y(double bytes) const { return kMemoryTop + (kMemoryHeight - kMemoryTop - kMemoryBottom) * (1 - bytes / top); }
 };
 
 std::vector<Memory> levels_of(const sim::Timeline& timeline, const Memory& peak) {
@@ -69,12 +69,12 @@ std::vector<Memory> columns_of(const Levels& levels) {
   const Memory nothing;
   const Memory* now = &nothing;
   std::size_t next = 0;
-  for (int i = 0; i < kColumns; ++i) {
-    const double until = double(kTimelineUnits) * (i + 1) / kColumns;
+  for (int i = 0; i < kMemoryColumns; ++i) {
+    const double until = double(kTimelineUnits) * (i + 1) / kMemoryColumns;
     const Memory* most = now;
     for (; next < levels.all.size(); ++next) {
       const Memory& one = levels.all[next];
-      if (i + 1 < kColumns && levels.axis.x(double(one.at)) >= until) break;
+      if (i + 1 < kMemoryColumns && levels.axis.x(double(one.at)) >= until) break;
       now = &one;
       if (one.total() > most->total()) most = &one;
     }
@@ -88,18 +88,18 @@ std::string areas(const Levels& levels) {
   const std::vector<Memory> columns = columns_of(levels);
   std::string out;
   for (std::size_t upper = levels.tags.size(); upper-- > 0;) {
-    std::string path = fmt::format("M{} {}", kLeft, levels.y(0));
+    std::string path = fmt::format("M{} {}", kMemoryLeft, levels.y(0));
     double last = -1;
-    for (int i = 0; i < kColumns; ++i) {
+    for (int i = 0; i < kMemoryColumns; ++i) {
       double bytes = 0;
       for (std::size_t k = 0; k <= upper; ++k) bytes += double(columns[std::size_t(i)].bytes[levels.tags[k]]);
       if (bytes == last) continue;
-      fmt::format_to(std::back_inserter(path), "H{:.1f}V{:.1f}", levels.x(double(kTimelineUnits) * i / kColumns),
+      fmt::format_to(std::back_inserter(path), "H{:.1f}V{:.1f}", levels.x(double(kTimelineUnits) * i / kMemoryColumns),
                      levels.y(bytes));
       last = bytes;
     }
-    out +=
-        fmt::format("<path class=\"k{}\" d=\"{}H{}V{}z\"/>\n", levels.tags[upper], path, kWidth - kRight, levels.y(0));
+    out += fmt::format("<path class=\"k{}\" d=\"{}H{}V{}z\"/>\n", levels.tags[upper], path, kMemoryWidth - kMemoryRight,
+                       levels.y(0));
   }
   return out;
 }
@@ -112,13 +112,13 @@ std::string axes(const Levels& levels) {
     out += fmt::format(
         "<path class=\"grid\" d=\"M{} {:.1f}H{}\"/><text class=\"soft\" x=\"{}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{:.4g} {}</text>",
-        kLeft, y, kWidth - kRight, kLeft - 6, y + 4, value, unit.name);
+        kMemoryLeft, y, kMemoryWidth - kMemoryRight, kMemoryLeft - 6, y + 4, value, unit.name);
   }
   constexpr int kParts = 4;
   for (int i = 0; i <= kParts; ++i) {
     const double at = double(kTimelineUnits) * i / kParts;
     out += fmt::format("<text class=\"soft\" x=\"{:.1f}\" y=\"{}\" text-anchor=\"{}\">{}</text>", levels.x(at),
-                       kHeight - 8,
+                       kMemoryHeight - 8,
                        i == 0        ? "start"
                        : i == kParts ? "end"
                                      : "middle",
@@ -129,11 +129,11 @@ std::string axes(const Levels& levels) {
 
 std::string peak_mark(const Levels& levels) {
   const double x = levels.x(levels.axis.x(double(levels.peak.at))), y = levels.y(double(levels.peak.total()));
-  const bool on_the_left = x > kWidth / 2;
+  const bool on_the_left = x > kMemoryWidth / 2;
   return fmt::format(
       "<path class=\"at\" d=\"M{0:.1f} {1}V{2:.1f}\"/><circle class=\"peak\" cx=\"{0:.1f}\" cy=\"{3:.1f}\" "
       "r=\"4\"/><text x=\"{4:.1f}\" y=\"{5}\" text-anchor=\"{6}\">peak: {7}</text>\n",
-      x, kTop - 8, levels.y(0), y, on_the_left ? x - 8 : x + 8, kTop - 10, on_the_left ? "end" : "start",
+      x, kMemoryTop - 8, levels.y(0), y, on_the_left ? x - 8 : x + 8, kMemoryTop - 10, on_the_left ? "end" : "start",
       bytes_shown(Json(levels.peak.total())));
 }
 
@@ -141,7 +141,7 @@ std::string veils(const Levels& levels) {
   std::string out;
   for (const Axis::Break& one : levels.axis.breaks())
     out += fmt::format("<path class=\"break\" d=\"M{0:.1f} {2}H{1:.1f}V{3}H{0:.1f}z\"/>\n", levels.x(one.from),
-                       levels.x(one.to), kTop, levels.y(0));
+                       levels.x(one.to), kMemoryTop, levels.y(0));
   return out;
 }
 
@@ -186,7 +186,7 @@ std::string by_step(const sim::Timeline& timeline, const Levels& levels) {
   for (const std::size_t tag : levels.tags) headings.push_back(tag_name(tag));
   std::vector<Cells> rows;
   for (const auto& [part, one] : most) {
-    if (rows.size() == kStepsInTheTable) break;
+    if (rows.size() == kRowsInTheTable) break;
     const std::int64_t step = timeline.parts().at(part).step;
     Cells row = {step < 0 ? "before" : std::to_string(step), fmt::format("{:.9g}", double(one->at) / 1e9),
                  std::to_string(one->total())};
@@ -230,7 +230,7 @@ std::string memory_figure(const sim::Timeline& timeline, const Axis& axis, const
       "<figure class=\"mem\"><svg viewBox=\"0 0 {} {}\" role=\"img\" data-rank=\"{}\" data-peak-bytes=\"{}\" "
       "data-peak-ns=\"{}\" aria-label=\"{}\">\n{}{}{}{}</svg><figcaption>Virtual time; at each place the fullest "
       "moment there.{}</figcaption></figure>\n",
-      kWidth, kHeight, peak.rank, peak.total(), peak.at, escaped(in_words(timeline, levels)), axes(levels),
+      kMemoryWidth, kMemoryHeight, peak.rank, peak.total(), peak.at, escaped(in_words(timeline, levels)), axes(levels),
       areas(levels), veils(levels), peak_mark(levels),
       levels.axis.breaks().empty() ? "" : " Veiled stretches are drawn short, as in the timeline.");
   return out + by_tag(levels) + by_step(timeline, levels);

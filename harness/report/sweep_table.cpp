@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kRowsWhole = 24;
 constexpr std::size_t kEnds = 3;       // of a longer sweep, at either end
 constexpr std::size_t kRedShown = 40;  // likewise
-constexpr std::size_t kColumns = 100;
+constexpr std::size_t kTableColumns = 100;
 constexpr std::size_t kValueMost = 24;     // characters of an axis's value
 constexpr std::size_t kTogetherMost = 64;  // of all axes' values in one cell
 
@@ -101,7 +101,7 @@ std::size_t width_of(const std::vector<Column>& columns) {
 // At least one figure stays.
 std::vector<std::string> leave_out_what_is_too_wide(std::vector<Column>& columns, std::size_t figures) {
   std::vector<std::string> left_out;
-  for (; figures > 1 && width_of(columns) > kColumns; --figures) {
+  for (; figures > 1 && width_of(columns) > kTableColumns; --figures) {
     left_out.insert(left_out.begin(), columns.back().title);
     columns.pop_back();
   }
@@ -142,7 +142,7 @@ std::string table_of(const SweepResult& sweep, bool all, const Style& style) {
   const std::size_t figures = shown_figures(sweep.base).size();
   std::vector<Column> columns = columns_of(sweep, shown, false);
   std::vector<std::string> left_out = leave_out_what_is_too_wide(columns, figures);
-  if (width_of(columns) > kColumns) {
+  if (width_of(columns) > kTableColumns) {
     columns = columns_of(sweep, shown, true);
     left_out = leave_out_what_is_too_wide(columns, figures);
   }

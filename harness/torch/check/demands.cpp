@@ -7,6 +7,7 @@
 
 #include "harness/input/problem.h"
 #include "harness/torch/check/check.h"
+#include "harness/torch/check/folder_of_runs.h"
 #include "harness/torch/check/gradient_scale.h"
 #include "harness/torch/habits.h"
 #include "harness/torch/judges.h"
@@ -132,10 +133,6 @@ std::string by_design(const Switch& turned, const TorchRun& plain, const TorchRu
   if (drawn && seeds_differ(plain))
     return "each rank draws random numbers from a seed of its own: other samples meet them";
   return "";
-}
-
-std::int64_t steps_of(const TorchRun& run) {
-  return run.ranks.empty() || !run.ranks.front().record ? 0 : std::int64_t(run.ranks.front().record->steps.size());
 }
 
 // No rank has what another one has, so that no judge of one run can see it: the record has to.

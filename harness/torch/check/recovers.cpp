@@ -21,7 +21,7 @@ namespace {
 using State = CheckLine::State;
 using faults::FaultKind;
 
-constexpr double kTimeout_s = 30;  // how long a rank waits for another, where no scenario says it
+constexpr double kPatience_s = 30;  // how long a rank waits for another, where no scenario says it
 
 // In the first start of the job.
 bool ends_a_rank(const faults::Rule& rule) {
@@ -66,7 +66,7 @@ Recovering::Recovering(const RecoversRequest& request, const Print& print) : req
   if (!names_a_folder(request.command))
     throw BadInput(request.command.front(), "nothing says where it saves its checkpoints",
                    "Put {dir} in its arguments, as in -- train.py --save {dir}.");
-  scenario_ = scenario_for(request.command, request.scenario, request.sets, request.np, kTimeout_s);
+  scenario_ = scenario_for(request.command, request.scenario, request.sets, request.np, kPatience_s);
   runs_.emplace(request.command, request.python, request.out, "recovers");
 }
 
