@@ -117,6 +117,24 @@ TEST(DeviceMemorySlow, WhateverElseIsAskedFor) {
   }
 }
 
+// Blocks lie on pages of their own, all of the capacity can be had, and a block that was given back can be had again.
+TEST(DeviceMemory, TheEmulatedDeviceHasItsCapacity) {
+  constexpr std::size_t kPage = 4096, kBig = std::size_t(5) << 20;
+  sim::EmulatedMemory memory(kBig + 2 * kPage);
+  std::byte* const big = memory.allocate(kBig);
+  std::byte* const small = memory.allocate(1);
+  std::byte* const last = memory.allocate(kPage);
+  ASSERT_NE(last, nullptr);
+  EXPECT_EQ(small, big + kBig);
+  EXPECT_EQ(last, small + kPage);
+  EXPECT_EQ(memory.allocate(1), nullptr);
+  memory.release(big);
+  EXPECT_EQ(memory.allocate(kBig), big);
+  memory.release(last);
+  EXPECT_EQ(memory.allocate(kPage + 1), nullptr);
+  EXPECT_EQ(memory.allocate(kPage), last);
+}
+
 // The whole budget is the GPU's, but others have taken the memory: out of memory all the same, with both numbers.
 TEST(DeviceMemory, MemoryThatOthersHaveIsOutOfMemory) {
   sim::EmulatedMemory memory(std::size_t(64) << 10);
