@@ -33,18 +33,26 @@ Index tokens_with_loss(const DataSource& data, std::int32_t separator, Index lea
 }
 
 std::vector<TokenRows> rows_without_loss(const Batch& batch, Index tokens) {
-  std::vector<bool> lost(std::size_t(batch.samples * tokens));
-  for (Index row = 0; batch.learned > 0 && row < batch.samples * tokens; ++row)
-    lost[std::size_t(row)] = row % tokens >= batch.learned;
-  if (batch.documents != nullptr) {
-    for (const PackedDocument& document : *batch.documents)
-      if (document.ends) lost[std::size_t(document.first + document.tokens - 1)] = true;
-  }
   std::vector<TokenRows> rows;
-  for (Index row = 0; row < Index(lost.size()); ++row) {
-    if (!lost[std::size_t(row)]) continue;
-    if (rows.empty() || rows.back().end != row) rows.push_back({row, row});
-    rows.back().end = row + 1;
+  const auto add = [&](Index begin, Index end) {
+    if (!rows.empty() && begin <= rows.back().end)
+      rows.back().end = std::max(rows.back().end, end);
+    else if (begin < end)
+      rows.push_back({begin, end});
+  };
+  const Index learned = batch.learned > 0 ? std::min(batch.learned, tokens) : tokens;
+  std::size_t document = 0;
+  const std::size_t documents = batch.documents != nullptr ? batch.documents->size() : 0;
+  for (Index sample = 0; sample < batch.samples; ++sample) {
+    const Index ignored = sample * tokens + learned, end = (sample + 1) * tokens;
+    for (; document < documents; ++document) {
+      const PackedDocument& one = (*batch.documents)[document];
+      const Index last = one.first + one.tokens - 1;
+      if (last >= ignored) break;
+      if (one.ends) add(last, last + 1);
+    }
+    add(ignored, end);
+    while (document < documents && (*batch.documents)[document].first < end) ++document;
   }
   return rows;
 }
