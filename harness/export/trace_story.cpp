@@ -47,19 +47,19 @@ void sort_by_begin(std::vector<std::vector<StorySpan>>& groups) {
 }
 
 // From its first firing to its last one, to the end of the run where that is not known, or until ranks recovered.
-TimeNs end_of_fault(const RunRecord& run, std::size_t rule) {
+TimeNs end_of_fault(const RunRecord& run, const std::vector<Cause>& causes, std::size_t rule) {
   const faults::RuleStatus& fault = run.faults[rule];
   TimeNs end = fault.fired_ns.empty() ? fault.first_fired_ns : fault.fired_ns.back();
   if (fault.fired > fault.fired_ns.size()) end = std::max(end, run.virtual_ns);
-  for (const Recovery& recovery : run.detection.recoveries) {
-    TimeNs injected = -1;
-    if (fault_behind(run, recovery, injected) == int(rule))
+  for (std::size_t i = 0; i < causes.size(); ++i) {
+    const Recovery& recovery = run.detection.recoveries[i];
+    if (causes[i].fault == int(rule))
       end = std::max({end, recovery.detected_ns, recovery.agreed_ns, recovery.rebuilt_ns});
   }
   return end;
 }
 
-std::vector<std::vector<StorySpan>> faults_of(const RunRecord& run) {
+std::vector<std::vector<StorySpan>> faults_of(const RunRecord& run, const std::vector<Cause>& causes) {
   std::vector<std::vector<StorySpan>> groups;
   for (std::size_t i = 0; i < run.faults.size(); ++i) {
     const faults::RuleStatus& fault = run.faults[i];
@@ -67,8 +67,8 @@ std::vector<std::vector<StorySpan>> faults_of(const RunRecord& run) {
     std::string whom;
     if (!fault.ranks.empty() && fault.ranks.size() <= 4)
       whom = fmt::format(", rank{} {}", fault.ranks.size() == 1 ? "" : "s", fmt::join(fault.ranks, " "));
-    groups.push_back({{fault.first_fired_ns, end_of_fault(run, i), 0, fmt::format("{}{}", name(fault.kind), whom),
-                       "fault", "terrible",
+    groups.push_back({{fault.first_fired_ns, end_of_fault(run, causes, i), 0,
+                       fmt::format("{}{}", name(fault.kind), whom), "fault", "terrible",
                        fmt::format(R"("rule":{},"fired":{},"ranks":[{}])", as_json_text(fault.text), fault.fired,
                                    fmt::join(fault.ranks, ","))}});
   }
@@ -76,12 +76,13 @@ std::vector<std::vector<StorySpan>> faults_of(const RunRecord& run) {
   return groups;
 }
 
-std::vector<std::vector<StorySpan>> recoveries_of(const RunRecord& run) {
+std::vector<std::vector<StorySpan>> recoveries_of(const RunRecord& run, const std::vector<Cause>& causes) {
   std::vector<std::vector<StorySpan>> groups;
-  for (const Recovery& recovery : run.detection.recoveries) {
+  for (std::size_t i = 0; i < causes.size(); ++i) {
+    const Recovery& recovery = run.detection.recoveries[i];
     if (recovery.detected_ns < 0) continue;
-    TimeNs begin = recovery.detected_ns;
-    const int fault = fault_behind(run, recovery, begin);
+    const int fault = causes[i].fault;
+    const TimeNs begin = fault < 0 ? recovery.detected_ns : causes[i].injected_ns;
     std::vector<StorySpan> spans(1);
     TimeNs end = begin;
     const auto stage = [&](const char* what, TimeNs until, const char* colour) {
@@ -122,8 +123,9 @@ std::string stretch_in_words(const sim::Timeline::LeftOut& one) {
 StoryTracks trace_story(const sim::Timeline& timeline, const RunRecord& run) {
   StoryTracks all;
   Tracks tracks(all);
-  for (auto& fault : faults_of(run)) tracks.add("faults", std::move(fault));
-  for (auto& recovery : recoveries_of(run)) tracks.add("recoveries", std::move(recovery));
+  const std::vector<Cause> causes = causes_of(run);
+  for (auto& fault : faults_of(run, causes)) tracks.add("faults", std::move(fault));
+  for (auto& recovery : recoveries_of(run, causes)) tracks.add("recoveries", std::move(recovery));
   for (const sim::Timeline::LeftOut& one : timeline.left_out())
     tracks.add("left out", {{one.begin, one.end, 0, stretch_in_words(one) + ": left out", "left_out", "grey", ""}});
   return all;

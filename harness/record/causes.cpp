@@ -2,8 +2,10 @@
 
 namespace seeksim::harness {
 
-int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injected_ns) {
-  int best = -1;
+namespace {
+
+Cause cause_of(const RunRecord& run, const Recovery& recovery) {
+  Cause best;
   bool best_named = false;
   for (std::size_t i = 0; i < run.faults.size(); ++i) {
     const faults::RuleStatus& rule = run.faults[i];
@@ -17,12 +19,19 @@ int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injecte
     for (const int rank : rule.ranks) {
       for (const int culprit : recovery.diagnosis.culprits) named |= rank == culprit;
     }
-    if (best >= 0 && (best_named > named || (best_named == named && fired <= injected_ns))) continue;
-    best = int(i);
+    if (best.fault >= 0 && (best_named > named || (best_named == named && fired <= best.injected_ns))) continue;
+    best = {int(i), fired};
     best_named = named;
-    injected_ns = fired;
   }
   return best;
+}
+
+}  // namespace
+
+std::vector<Cause> causes_of(const RunRecord& run) {
+  std::vector<Cause> causes;
+  for (const Recovery& recovery : run.detection.recoveries) causes.push_back(cause_of(run, recovery));
+  return causes;
 }
 
 }  // namespace seeksim::harness

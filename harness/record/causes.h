@@ -6,8 +6,12 @@
 namespace seeksim::harness {
 
 // The fault behind a recovery: the latest firing before it was noticed. A rule that names one of the culprits is
-// preferred. Returns the rule's number, -1 when none fits; injected_ns: when that rule fired, unchanged where none
-// fits.
-int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injected_ns);
+// preferred.
+struct Cause {
+  int fault = -1;           // the rule's number; -1: none fits
+  TimeNs injected_ns = -1;  // when that rule fired
+};
+// For each recovery of the run.
+std::vector<Cause> causes_of(const RunRecord& run);
 
 }  // namespace seeksim::harness

@@ -71,10 +71,11 @@ void numbers_json(const RunRecord& run, Json& report) {
 }
 
 // What became of a fault: the first recovery that is put down to it, as times since it struck.
-Json times_of(const RunRecord& run, int fault) {
-  for (const Recovery& r : run.detection.recoveries) {
-    TimeNs injected = -1;
-    if (fault_behind(run, r, injected) != fault) continue;
+Json times_of(const RunRecord& run, const std::vector<Cause>& causes, int fault) {
+  for (std::size_t i = 0; i < causes.size(); ++i) {
+    if (causes[i].fault != fault) continue;
+    const Recovery& r = run.detection.recoveries[i];
+    const TimeNs injected = causes[i].injected_ns;
     const auto since = [injected](TimeNs at) { return at < 0 ? Json(nullptr) : Json(seconds(at - injected)); };
     return {{"epoch", r.epoch},
             {"detected_after_s", since(r.detected_ns)},
@@ -112,11 +113,11 @@ Json divergences_json(const RunRecord& run) {
   return list;
 }
 
-Json faults_json(const RunRecord& run) {
+Json faults_json(const RunRecord& run, const std::vector<Cause>& causes) {
   Json list = Json::array();
   for (const faults::RuleStatus& rule : run.faults) {
     Json one = {{"kind", std::string(name(rule.kind))}, {"fired", rule.fired}};
-    one["recovery"] = times_of(run, int(&rule - run.faults.data()));
+    one["recovery"] = times_of(run, causes, int(&rule - run.faults.data()));
     one["first_fired_s"] = time_or_null(rule.first_fired_ns);
     one["ranks"] = rule.ranks;
     one["rule"] = rule.text;
@@ -136,12 +137,11 @@ Json culprits_json(const runtime::Diagnosis& diagnosis) {
   return list;
 }
 
-Json recovery_json(const RunRecord& run, const Recovery& r) {
-  TimeNs injected = -1;
-  const int fault = fault_behind(run, r, injected);
+Json recovery_json(const RunRecord& run, const Recovery& r, const Cause& cause) {
+  const int fault = cause.fault;
   Json one;
   one["fault"] = fault < 0 ? Json(nullptr) : Json(std::string(name(run.faults[std::size_t(fault)].kind)));
-  one["t_inject_s"] = time_or_null(injected);
+  one["t_inject_s"] = time_or_null(cause.injected_ns);
   one["t_detect_s"] = time_or_null(r.detected_ns);
   one["t_agree_s"] = time_or_null(r.agreed_ns);
   one["t_rebuild_s"] = time_or_null(r.rebuilt_ns);
@@ -338,7 +338,7 @@ void what_was_seen(const Evidence& e, const Judgement& j, Json& report) {
   if (e.scenario.train.recovery.rerun_and_compare) report["rerun"] = rerun_json(run);
   const auto state = run.state();
   report["params_digest"] = state ? Json(hex(state->params)) : Json(nullptr);
-  report["faults"] = faults_json(run);
+  report["faults"] = faults_json(run, causes_of(run));
   for (const OwnFaultStatus& own : run.own_faults)
     report["own_faults"].push_back({{"name", own.name}, {"fired", own.fired}});
   report["checks"] = Json::array();
@@ -360,8 +360,9 @@ void what_was_seen(const Evidence& e, const Judgement& j, Json& report) {
 void what_broke(const Evidence& e, Json& report) {
   const RunRecord& run = e.run;
   report["recoveries"] = Json::array();
-  for (const Recovery& recovery : run.detection.recoveries)
-    report["recoveries"].push_back(recovery_json(run, recovery));
+  const std::vector<Cause> causes = causes_of(run);
+  for (std::size_t i = 0; i < causes.size(); ++i)
+    report["recoveries"].push_back(recovery_json(run, run.detection.recoveries[i], causes[i]));
   report["attempts"] = attempts_json(run);
   report["steps_undone"] = run.training.undone_steps;
   if (run.training.resumed_from > 0) report["resumed_from"] = run.training.resumed_from;
