@@ -31,6 +31,8 @@ class Hunted : public testing::ScriptRuns {
 
 // What is wrong without a planted mistake (docs/torch-findings.md).
 constexpr const char* kKnown[] = {"wrapper=zero3, branch=step",
+                                  "wrapper=zero1, branch=step, offload=on",
+                                  "wrapper=zero2, branch=step, offload=on",
                                   "wrapper=zero3, reused=on, recompute=reentrant",
                                   "wrapper=fsdp1, strided=on, strategy=none",
                                   "wrapper=fsdp2, forwards=2, recompute=reentrant",
@@ -127,6 +129,18 @@ TEST_F(Hunted, ARefusalIsToldInTheFrameworksOwnWordsAndIsNoFinding) {
   const Captured ran = hunt({"--case", "wrapper=zero3, prescale=on, reduce_scatter=false"}, false);
   EXPECT_STATUS(ran, 0);
   EXPECT_TRUE(told()["end"] == "refused" || told()["end"] == "same") << ran.out;
+}
+
+// An engine that is made in the middle lets its optimizer make a step of zeros: no step of the training.
+TEST_F(Hunted, AnEngineMadeForAResumeMakesNoStep) {
+  if (!has("deepspeed")) GTEST_SKIP() << "takes DeepSpeed";
+  EXPECT_STATUS(hunt({"--case", "wrapper=zero0, precision=bf16, accumulation=2, resume=on"}, false), 0);
+  EXPECT_NE(told()["end"], "red") << told();
+}
+
+TEST_F(Hunted, AUnitThatAStepDoesNotUseHasNoGradientUnderFsdp1) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=fsdp1, steps=4, branch=step"}, false), 0);
+  EXPECT_EQ(told()["end"], "same") << told();
 }
 
 TEST_F(Hunted, BadInputIsToldBeforeAnythingRuns) {

@@ -238,7 +238,9 @@ void add_training(const Case& drawn, Lines& to) {
 }  // namespace
 
 bool fills_with_zeros(const Case& drawn) {
-  return drawn.at("branch") == "step" && (is_deepspeed(drawn) || drawn.at("wrapper") == "fsdp1");
+  // FSDP1 has a flat gradient of each unit: none, where the layer is a unit of its own that a step does not use.
+  const bool flat = is_deepspeed(drawn) || (drawn.at("wrapper") == "fsdp1" && !other_is_unit(drawn));
+  return drawn.at("branch") == "step" && flat;
 }
 
 bool goes_by_micro_batch(const Case& drawn) { return drawn.at("branch") == "late" || drawn.at("branch") == "early"; }

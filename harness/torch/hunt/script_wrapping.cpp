@@ -27,8 +27,6 @@ void add_words(const Names& words, int depth, Lines& to) {
   to.add_if(!line.empty(), depth, line);
 }
 
-bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && drawn.at("wrap") != "root"; }
-
 void add_ddp(const Case& drawn, int depth, Lines& to) {
   Names options = {"model"};
   if (is_on(drawn, "static_graph")) options.emplace_back("static_graph=True");
@@ -112,6 +110,8 @@ Names zero_optimization(const Case& drawn) {
 }
 
 }  // namespace
+
+bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && drawn.at("wrap") != "root"; }
 
 bool is_on(const Case& drawn, const char* name) { return drawn.at(name) == "on"; }
 bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero"); }

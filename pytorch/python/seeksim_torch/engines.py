@@ -67,6 +67,10 @@ def _watch_engine(module: ModuleType, watcher: Any) -> None:
         if own is not None:
             setattr(engine, name, lambda self, *args, **options: wrap(self, own, *args, **options))
 
+    def build(self: Any, own: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        with watcher.building():  # it may let the optimizer make a step of zeros, so that it has a state
+            return own(self, *args, **options)
+
     def backward(self: Any, own: Callable[..., Any], loss: Any, *args: Any, **options: Any) -> Any:
         with watcher.backward(loss):  # its reductions may come after autograd's part
             return own(self, loss, *args, **options)
@@ -75,6 +79,7 @@ def _watch_engine(module: ModuleType, watcher: Any) -> None:
         with watcher.engine_step(self):
             return own(self, *args, **options)
 
+    around("__init__", build)
     around("backward", backward)
     around("step", step)
     around("_take_model_step", step)  # what the pipeline's engine calls

@@ -65,6 +65,7 @@ class Watcher:
         self.optimizers = 0  # inside how many optimizers' step() we are
         self.bare = False  # no forward pass has come before the optimizer's step
         self.engines = 0  # inside how many calls of an engine that makes a step
+        self.builds = 0  # engines that are being made
         self.frozen: set = set()  # names of parameters that require no gradient: FSDP1's views of them do
         self.sizes: Dict[str, int] = {}  # elements of each weight, whole, as a forward pass used it
         self.names: "weakref.WeakKeyDictionary[torch.nn.Module, str]" = weakref.WeakKeyDictionary()
@@ -222,7 +223,8 @@ class Watcher:
         if self.optimizers > 1:
             return  # an optimizer inside another one
         # torch.distributed.checkpoint lets an optimizer make a step of zeros, so that it has a state to load into.
-        self.bare = not optimizer.state and (self.phase == "init" or self.moves_nothing(optimizer))
+        first = not optimizer.state and (self.phase == "init" or self.moves_nothing(optimizer))
+        self.bare = first or self.builds > 0
         if self.bare:
             return
         self.enter("optimizer")
@@ -243,7 +245,7 @@ class Watcher:
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.optimizers = max(0, self.optimizers - 1)
-        if self.bare and not self.micro_batch:
+        if self.builds or (self.bare and not self.micro_batch):
             return  # nothing was computed: no closure ran backward inside it
         if self.states and not self.optimizers:
             self.states.after_step(optimizer)
@@ -257,6 +259,15 @@ class Watcher:
         self.micro_batch = 0
         self.order = 0
         self.enter("forward")
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """While an engine is made: what its optimizer does then is no step of the training."""
+        self.builds += 1
+        try:
+            yield
+        finally:
+            self.builds -= 1
 
     @contextlib.contextmanager
     def engine_step(self, engine: Any) -> Iterator[None]:

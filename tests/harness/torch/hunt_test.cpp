@@ -122,6 +122,22 @@ TEST(TorchHunt, EachValueIsSeenInTheProgram) {
   }
 }
 
+TEST(TorchHunt, BfloatMakesAnotherOrderOfSumsAnotherRounding) {
+  const std::string reused = "wrapper=fsdp2, accumulation=2, reused=on";
+  EXPECT_EQ(expected_of(case_of(reused)).grade, Grade::reassociated);
+  EXPECT_EQ(expected_of(case_of(reused + ", precision=bf16")).grade, Grade::rounding);
+  EXPECT_EQ(expected_of(case_of(reused + ", precision=autocast")).grade, Grade::rounding);
+  EXPECT_EQ(expected_of(case_of("wrapper=fsdp2, precision=bf16")).grade, Grade::bits);
+}
+
+TEST(TorchHunt, ByHandAFlatGradientIsZeroWhereItsUnitIsUsed) {
+  const std::string zeros = "p.grad = torch.zeros_like(p)", by_step = ", steps=4, branch=step";
+  for (const char* flat : {"wrapper=zero1", "wrapper=zero3", "wrapper=fsdp1, wrap=root"})
+    EXPECT_NE(program(case_of(flat + by_step)).find(zeros), std::string::npos) << flat;
+  for (const char* alone : {"wrapper=fsdp1", "wrapper=fsdp2"})
+    EXPECT_EQ(program(case_of(alone + by_step)).find(zeros), std::string::npos) << alone;
+}
+
 TEST(TorchHunt, ALayerOfSomeMicroBatchesKnowsWhichOneItIs) {
   const std::string late = program(case_of("wrapper=fsdp2, accumulation=2, branch=late"));
   for (const char* words : {"def forward(self, h, micro):", "        if micro:\n            h = h + self.other(h)",
