@@ -1,4 +1,5 @@
-"""A layer that every other step uses, under DeepSpeed's engine. --touch gives it a gradient of zero in the steps between."""
+"""A layer that every other batch uses, under DeepSpeed's engine: with --accumulate 2 the first of each step. --touch gives
+it a gradient of zero in the others; --offload keeps the optimizer on the CPU."""
 import argparse
 
 import deepspeed
@@ -13,9 +14,9 @@ class Model(torch.nn.Module):
         self.sometimes = torch.nn.Linear(32, 32)
         self.head = torch.nn.Linear(32, 1)
 
-    def forward(self, x, step, touch):
+    def forward(self, x, batch, touch):
         h = torch.tanh(self.first(x))
-        if step % 2 == 0:
+        if batch % 2 == 0:
             h = torch.tanh(self.sometimes(h))
         elif touch:
             h = h + 0 * self.sometimes(h)
@@ -25,6 +26,8 @@ class Model(torch.nn.Module):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--stage", type=int, default=3)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--offload", action="store_true")
     parser.add_argument("--touch", action="store_true")
     args = parser.parse_args()
     deepspeed.init_distributed(dist_backend="gloo")
@@ -32,8 +35,13 @@ def main():
     model = Model()
     config = {
         "train_micro_batch_size_per_gpu": 4,
+        "gradient_accumulation_steps": args.accumulate,
         "gradient_clipping": 0.0,
-        "zero_optimization": {"stage": args.stage, "memory_efficient_linear": False},
+        "zero_optimization": {
+            "stage": args.stage,
+            "memory_efficient_linear": False,
+            "offload_optimizer": {"device": "cpu" if args.offload else "none"},
+        },
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 1000,
@@ -41,9 +49,9 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     draw = torch.Generator().manual_seed(2 + dist.get_rank())
-    for step in range(8):
+    for batch in range(8 * args.accumulate):
         x = torch.randn(4, 16, generator=draw)
-        y = engine(x, step, args.touch)
+        y = engine(x, batch, args.touch)
         engine.backward(torch.nn.functional.mse_loss(y, x.sum(1, keepdim=True)))
         engine.step()
     dist.destroy_process_group()
