@@ -41,6 +41,17 @@ void add_bisect(CLI::App& torch, releases::BisectArguments& a) {
   bisect->add_option("--python", a.python, "The Python to make environments with");
 }
 
+void add_by_release(CLI::App& torch, releases::ByReleaseArguments& a) {
+  CLI::App* releases = torch.add_subcommand(
+      "releases",
+      "Which layouts have the bits of which others, by release: seeksim torch releases "
+      "examples/pytorch/releases.json --out DIR. Installs each release and runs a table on it (docs/equivalence.md)");
+  releases->add_option("releases", a.file, "Which releases, and what of which table (.json)")->required();
+  releases->add_option("--out", a.out, "Folder of all runs and releases.txt; runs that are there are not repeated")
+      ->required();
+  releases->add_option("--python", a.python, "The Python to make environments with");
+}
+
 // The program that runs now, for the runs of scripts.
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
@@ -49,6 +60,7 @@ std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").
 void add_releases(CLI::App& torch, ReleasesArguments& a) {
   add_museum_of_releases(torch, a.museum);
   add_bisect(torch, a.bisect);
+  add_by_release(torch, a.by_release);
 }
 
 ExitStatus releases_command(const CLI::App& torch, ReleasesArguments a, const std::vector<std::string>& script,
@@ -58,9 +70,11 @@ ExitStatus releases_command(const CLI::App& torch, ReleasesArguments a, const st
     a.bisect.command = script;
     return releases::bisect(a.bisect, own_path(), put);
   }
-  given = torch.got_subcommand("museum");
+  const bool by_release = torch.got_subcommand("releases");
+  given = by_release || torch.got_subcommand("museum");
   if (!given) return ExitStatus::as_expected;
-  if (!script.empty()) throw BadInput("-- " + script.front(), "an exhibit brings its script", "Leave it out.");
+  if (!script.empty()) throw BadInput("-- " + script.front(), "its file names the script", "Leave it out.");
+  if (by_release) return releases::tables_by_release(a.by_release, own_path(), put);
   return releases::release_museum(a.museum, own_path(), style_of_stdout());
 }
 

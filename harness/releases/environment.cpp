@@ -43,6 +43,12 @@ ReleaseEnvironment make_environment(const std::vector<std::string>& pins, const 
   return {made.value("python", ""), made.value("python_path", ""), made.value("made_s", 0.0)};
 }
 
+torch::Environment variables_of(const ReleaseEnvironment& environment) {
+  // No script loads anything, and on a machine without a GPU DeepSpeed has to be told.
+  return {{"PYTHONPATH", environment.python_path}, {"DS_ACCELERATOR", "cpu"},    {"HF_HUB_OFFLINE", "1"},
+          {"TOKENIZERS_PARALLELISM", "false"},     {"PYTHONWARNINGS", "ignore"}, {"COLUMNS", "0"}};
+}
+
 std::vector<std::string> releases_of(const std::string& package, const std::string& python) {
   std::vector<std::string> all;
   const Json answer = ask(python, "list", {package});

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/torch/child.h"
 #include "harness/verdict/exit_status.h"
 
 namespace seeksim::harness::releases {
@@ -26,6 +27,9 @@ struct ReleaseEnvironment {
 // Makes the environment with these pins ("deepspeed==0.18.2"), or finds it. `python`: the one to make it with; empty:
 // the active environment's or python3. Throws CannotBeHad with one line, BadInput for what is no pin.
 ReleaseEnvironment make_environment(const std::vector<std::string>& pins, const std::string& python);
+
+// Variables of a process that runs a script on it.
+torch::Environment variables_of(const ReleaseEnvironment& environment);
 
 // Final releases of a package on PyPI, the oldest first. Throws as make_environment().
 std::vector<std::string> releases_of(const std::string& package, const std::string& python);

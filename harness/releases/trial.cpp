@@ -25,12 +25,6 @@ struct Ran {
   double seconds = 0;
 };
 
-torch::Environment variables_of(const ReleaseEnvironment& environment) {
-  // No script of the museum loads anything, and on a machine without a GPU DeepSpeed has to be told.
-  return {{"PYTHONPATH", environment.python_path}, {"DS_ACCELERATOR", "cpu"},    {"HF_HUB_OFFLINE", "1"},
-          {"TOKENIZERS_PARALLELISM", "false"},     {"PYTHONWARNINGS", "ignore"}, {"COLUMNS", "0"}};
-}
-
 Ran run(const Question& question, int ranks, const std::vector<std::string>& script,
         const ReleaseEnvironment& environment, const std::string& folder) {
   std::vector<std::string> command = {question.program,   "torch", "run", "--python",

@@ -9,6 +9,7 @@
 
 #include "harness/torch/child.h"
 #include "tests/support/paths.h"
+#include "tests/support/scenarios.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -51,6 +52,21 @@ TEST_F(MuseumOfReleases, BisectNamesTheReleaseThatBroughtTheLostMicroBatches) {
   EXPECT_EQ(ran.ending.status, 0) << ran.out << ran.err;
   EXPECT_NE(ran.out.find("deepspeed 0.17.6 is the first release that is red; 0.17.5 is green"), std::string::npos)
       << ran.out;
+}
+
+TEST_F(MuseumOfReleases, ATableByReleaseHasAColumnForEach) {
+  const harness::testing::TemporaryFolder folder;
+  const std::string table = paths::source_dir() + "/examples/pytorch/layouts.table.json";
+  const std::string file = folder.write("releases.json", R"({"table": ")" + table + R"(",
+    "only": ["optimizer=sgd", "layout=zero1", "np=2", "accumulation=1", "clip=0", "precision=fp32"],
+    "packages": [{"package": "deepspeed", "versions": ["0.18.9", "0.19.8"], "with": ["torch==2.15.0"]},
+                 {"package": "deepspeed", "versions": ["0.0.7777"]}]})");
+  const Captured ran = seeksim({"releases", file, "--out", folder.file("out")});
+  if (ran.out.find("deepspeed 0.19.8") == std::string::npos) GTEST_SKIP() << ran.out;
+  EXPECT_EQ(ran.ending.status, kCannotBeHad) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("| deepspeed 0.18.9 | deepspeed 0.19.8 | why |"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("| bits | bits |  |"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("deepspeed 0.0.7777: "), std::string::npos) << ran.out;
 }
 
 TEST_F(MuseumOfReleases, AReleaseThatThereIsNotCannotBeHad) {

@@ -105,6 +105,8 @@ Json table_json(const Table& table, const std::vector<CellResult>& results, cons
       cell["losses"] = result.found->losses;
       cell["weight_distance"] = finite(result.found->weight_distance);
       cell["loss_distance"] = finite(result.found->loss_distance);
+      if (const auto& first = result.found->first)
+        cell["first"] = fmt::format("step {}: {}; {}", first->step, first->what, first->origin_text);
       cell["of_allowed"] = result.found->of_allowed ? finite(*result.found->of_allowed) : Json(nullptr);
     }
     cells.push_back(std::move(cell));
