@@ -26,8 +26,7 @@ struct ReleasesArguments {
 // Adds the verbs to `seeksim torch`.
 void add_releases(CLI::App& torch, ReleasesArguments& a);
 
-// Runs the one that was given; `script` stands behind "--". `given` is false where it was none of
-// them.
+// Runs the one that was given; `script` stands behind "--". `given` is false where it was none of them.
 ExitStatus releases_command(const CLI::App& torch, ReleasesArguments a, const std::vector<std::string>& script,
                             bool& given);
 

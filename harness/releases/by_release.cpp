@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "harness/input/document.h"
 #include "harness/input/files.h"
-#include "harness/input/json_text.h"
+#include "harness/input/keys.h"
 #include "harness/input/problem.h"
-#include "harness/input/reader.h"
+#include "harness/input/schema.h"
 #include "harness/releases/environment.h"
 #include "harness/torch/child.h"
 
@@ -24,31 +25,45 @@ namespace fs = std::filesystem;
 
 constexpr double kTableLimit_s = 6 * 3600;  // of one release
 constexpr std::uint64_t kFileMax = 1 << 20;
-constexpr int kLastMost = 50;
 
-std::vector<std::string> texts(const Reader& object, const char* key) {
-  std::vector<std::string> all;
-  const Json* list = object.find(key);
-  if (list == nullptr) return all;
-  if (list->is_array() && std::all_of(list->begin(), list->end(), [](const Json& one) { return one.is_string(); }))
-    for (const Json& one : *list) all.push_back(one.get<std::string>());
-  else
-    object.problem(key, "it has to be a list of texts", "For example [\"np=2,4\"].");
-  return all;
+using namespace shapes;
+
+Shape texts() { return list(text()).standard(Json::array()); }
+
+const Keys<AskedPackage>& package_keys() {
+  static const Keys<AskedPackage> keys = {
+      {"package", at(&AskedPackage::package), text().length(1, 200).required(), kNoBit, "By its name on PyPI."},
+      {"versions", at(&AskedPackage::versions), texts(), kNoBit, "Its releases, the oldest first."},
+      {"last", at(&AskedPackage::last), integer(1, 50).unset(), kNoBit, "In place of them: the newest so many."},
+      {"with", at(&AskedPackage::pins), texts(), kNoBit, "Other packages: name==version."},
+      {"only", at(&AskedPackage::only), texts(), kNoBit, "What of the table is run: layout=zero1,zero2."},
+  };
+  return keys;
 }
 
-AskedPackage read_package(const Reader& row) {
-  AskedPackage asked;
-  asked.package = row.text("package");
-  asked.versions = texts(row, "versions");
-  asked.pins = texts(row, "with");
-  asked.only = texts(row, "only");
-  const Json* last = row.find("last");
-  if (last != nullptr && last->is_number_integer() && *last >= 1 && *last <= kLastMost) asked.last = last->get<int>();
-  if (asked.package.empty()) row.problem("package", "a package is missing", "Give its name on PyPI.");
-  if (asked.versions.empty() == (asked.last == 0))
-    row.problem("versions", "which releases?", fmt::format("Give versions, or last: 1 to {}.", kLastMost));
-  return asked;
+const Keys<ByRelease>& file_keys() {
+  static const Keys<ByRelease> keys = {
+      {"why", by_hand, text().standard(""), kNoBit, "For readers: what is asked, and when it was written."},
+      {"table", at(&ByRelease::table), text().length(1, 1000).required(), kNoBit, "A table, beside this file."},
+      {"only", at(&ByRelease::only), texts(), kNoBit, "What of the table is run, of every package."},
+      {"packages", by_hand, list(package_keys().shape()).required(), kNoBit, "One row a package."},
+  };
+  return keys;
+}
+
+// What rows of keys cannot say by themselves.
+void refuse_contradictions(const ByRelease& what, Findings& findings) {
+  if (what.packages.empty())
+    findings.add("/packages", "there are no packages", "Write [{\"package\": \"deepspeed\", \"last\": 8}].");
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < what.packages.size(); ++i) {
+    const AskedPackage& asked = what.packages[i];
+    const std::string pointer = fmt::format("/packages/{}", i);
+    if (asked.versions.empty() == (asked.last == 0))
+      findings.add(pointer, "which releases?", "Give either versions or last.");
+    if (!seen.insert(asked.package).second)
+      findings.add(pointer, fmt::format("{} has a row already", asked.package), "Its runs would lie in one folder.");
+  }
 }
 
 // What the rows of a package's table are about: a cell without the axes on which all cells have one value.
@@ -246,19 +261,17 @@ class Asking {
 ByRelease read_by_release(const std::string& text, const std::string& file) {
   const Document document = Document::from_text(text, file);
   Findings findings(document);
-  const Reader top(document.json(), "", findings);
-  ByRelease what;
-  const std::string table = top.text("table");
-  if (table.empty()) top.problem("table", "which table is run?", "Name it, as seen from this file.");
-  what.table = (fs::path(file).parent_path() / table).string();
-  what.only = texts(top, "only");
-  const Json* packages = top.find("packages");
-  if (packages == nullptr || !packages->is_array() || packages->empty())
-    top.problem("packages", "there are no packages", "Write [{\"package\": \"deepspeed\", \"last\": 8}].");
-  else
-    for (std::size_t i = 0; i < packages->size(); ++i)
-      what.packages.push_back(read_package(Reader((*packages)[i], fmt::format("/packages/{}", i), findings)));
+  for (const SchemaProblem& problem : explain(file_keys().shape().schema(), document.json()))
+    findings.add(problem.pointer, problem.what, problem.next);
   if (!findings.empty()) throw BadInput(findings.take());
+  ByRelease what;
+  file_keys().read(Reader(document.json(), "", findings), what);
+  const Json& packages = document.json().at("packages");
+  for (std::size_t i = 0; i < packages.size(); ++i)
+    package_keys().read(Reader(packages[i], fmt::format("/packages/{}", i), findings), what.packages.emplace_back());
+  refuse_contradictions(what, findings);
+  if (!findings.empty()) throw BadInput(findings.take());
+  what.table = (fs::path(file).parent_path() / what.table).string();
   return what;
 }
 

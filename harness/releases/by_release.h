@@ -22,7 +22,7 @@ struct AskedPackage {
 
 // What is asked of which releases: a file, committed before its first run.
 struct ByRelease {
-  std::string table;              // of layouts (docs/layouts.md), beside the file
+  std::string table;              // of layouts (docs/layouts.md)
   std::vector<std::string> only;  // of every package
   std::vector<AskedPackage> packages;
 };

@@ -54,12 +54,16 @@ TEST(ByRelease, AFileSaysWhichReleasesAndWhatOfTheTable) {
 }
 
 TEST(ByRelease, AllThatIsWrongInAFileIsToldAtOnce) {
-  const std::vector<std::string> all = problems_of(
-      R"({"only": "np=2", "packages": [{"package": "torch"}, {"last": 8}, {"package": "torch", "last": 0},
-          {"package": "torch", "last": 2, "versions": ["2.15.0"]}]})");
-  for (const char* words : {"which table is run?", "a list of texts", "packages.1", "a package is missing",
-                            "packages.0", "packages.2", "packages.3"})
-    EXPECT_TRUE(has(all, words)) << words;
+  const std::vector<std::string> shape = problems_of(
+      R"({"only": "np=2", "packages": [{"package": "torch", "onyl": []}, {"last": 8}, {"package": "torch", "last": 0}]})");
+  for (const char* path : {"table", "only", "packages.0", "packages.1", "packages.2"})
+    EXPECT_TRUE(has(shape, path)) << path;
+  EXPECT_TRUE(has(shape, "onyl"));
+  const std::vector<std::string> sense = problems_of(
+      R"({"table": "t.json", "packages": [{"package": "torch"}, {"package": "deepspeed", "last": 2, "versions": ["1"]},
+          {"package": "torch", "last": 2}]})");
+  for (const char* words : {"packages.0: which releases?", "packages.1: which releases?", "torch has a row already"})
+    EXPECT_TRUE(has(sense, words)) << words;
   EXPECT_TRUE(has(problems_of(R"({"table": "t.json", "packages": []})"), "there are no packages"));
   EXPECT_FALSE(problems_of("[1]").empty());
 }
