@@ -1,5 +1,7 @@
 #include "kernels/random.h"
 
+#include <algorithm>
+
 #include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 #include "kernels/philox_body.h"
@@ -15,18 +17,14 @@ std::array<std::uint32_t, 4> philox(PhiloxCounter counter, std::uint64_t key) {
 void fill_normal(Lane lane, Vec<float> out, std::uint32_t op, std::uint64_t first, float stddev, std::uint64_t key) {
   if (const DeviceTable* device = device_of(lane)) return device->common.fill_normal(lane, out, op, first, stddev, key);
   constexpr Index kChunk = 1024;
-  std::array<std::uint32_t, kChunk> words;
+  std::array<std::uint32_t, kChunk + 4> words;
   for (Index done = 0; done < out.n;) {
-    Index n = 0;
-    while (n < kChunk && done + n < out.n) {
-      const std::uint64_t element = first + static_cast<std::uint64_t>(done + n);
-      const std::uint64_t block = element / 4;
-      const auto four = philox(
-          {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), op, kBeforeTraining}, key);
-      for (std::uint64_t w = element % 4; w < 4 && n < kChunk && done + n < out.n; ++w)
-        words[static_cast<std::size_t>(n++)] = four[w];
-    }
-    elements().normal_of_words(words.data(), out.data + done, n, stddev);
+    const std::uint64_t element = first + static_cast<std::uint64_t>(done), block = element / 4;
+    const Index before = static_cast<Index>(element % 4), n = std::min(kChunk, out.n - done);
+    const PhiloxCounter counter = {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), op,
+                                   kBeforeTraining};
+    elements().philox_words(counter, key, words.data(), (before + n + 3) / 4);
+    elements().normal_of_words(words.data() + before, out.data + done, n, stddev);
     done += n;
   }
 }

@@ -29,6 +29,8 @@ namespace {
 
 #include "kernels/isa/dropout.inl"
 
+#include "kernels/isa/random.inl"
+
 #include "kernels/isa/elements.inl"
 
 #include "kernels/isa/rows.inl"
@@ -107,6 +109,7 @@ const ElementTable& SEEKSIM_ELEMENT_TABLE() {
       .muon_direction = muon_direction_body,
       .scale_to_norm = scale_to_norm_body,
       .weighted_sum = weighted_sum_body,
+      .philox_words = philox_words_body,
       .normal_of_words = normal_body,
       .tree_parts = tree_parts_body,
   };

@@ -13,6 +13,7 @@
 #include "kernels/isa.h"
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
+#include "kernels/random.h"
 #include "kernels/range.h"
 #include "kernels/view.h"
 
@@ -128,6 +129,9 @@ struct ElementTable {
   void (*muon_direction)(const MuonStep&, float* m, float* x, Index n);
   void (*scale_to_norm)(const float* norm2, float least, float* x, Index n);
   void (*weighted_sum)(float a, const float* x, float b, float* y, Index n);
+  // Four words of each of so many Philox blocks: of `first`, and of the counters after it, whose number has `element`
+  // as its low half and `sample` as its high one.
+  void (*philox_words)(PhiloxCounter first, std::uint64_t key, std::uint32_t* words, Index blocks);
   // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
   void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);
   // Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds_after[p] times.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/isa/table.h"
 #include "tests/kernels/reference.h"
 
 namespace seeksim::kernels::test {
@@ -41,6 +42,22 @@ TEST_P(FillNormal, EqualsTheScalarSet) {
   force_isa(Isa::scalar);
   fill_normal({}, vec(want), 9, (1ULL << 34) - 5, 1.0F, 7);
   EXPECT_EQ(difference(got, want), "");
+}
+
+// Vectors of counters give what one counter at a time gives, where the element's half of the number overflows, too.
+TEST_P(FillNormal, WordsOfManyBlocksAreThoseOfEach) {
+  constexpr Index kBlocks = 21;
+  const std::uint64_t number = (7ULL << 32) - 9, key = 0x123456789abcdefULL;
+  std::array<std::uint32_t, 4 * kBlocks + 1> words{};
+  words.back() = 99;
+  elements().philox_words({static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32), 3, 5}, key,
+                          words.data(), kBlocks);
+  for (std::size_t b = 0; b < kBlocks; ++b) {
+    const std::uint64_t block = number + b;
+    const auto want = philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 3, 5}, key);
+    for (std::size_t w = 0; w < 4; ++w) ASSERT_EQ(words[4 * b + w], want[w]) << "block " << b << " word " << w;
+  }
+  EXPECT_EQ(words.back(), 99U);
 }
 
 TEST_P(FillNormal, ChangesWithKeyOpAndElement) {
