@@ -154,6 +154,36 @@ TEST_F(TorchEndToEnd, AcceleratesAndTransformersScriptsRunUnchanged) {
   EXPECT_EQ(compared("ddp", "zero1", 0)["grade"], "bits");
 }
 
+// As pytorch_optimizer's OrthoGrad 3.3.4: an optimizer around another one, which has set up nothing of a base.
+TEST_F(TorchEndToEnd, AWrapperWithoutAStateOfItsOwnIsOneOptimizer) {
+  const std::string script = folder_.write("wrapped.py", R"(import sys
+import torch
+
+class Around(torch.optim.Optimizer):
+    def __init__(self, inner):
+        self.inner, self.param_groups = inner, inner.param_groups
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
+        self.defaults = inner.defaults
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.AdamW(model.parameters())
+if sys.argv[1] == "around":
+    optimizer = Around(optimizer)
+for step in range(3):
+    model(torch.full((2, 4), 0.5 + step)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+)");
+  for (const char* name : {"plain", "around"})
+    EXPECT_EQ(run(name, {"--np", "1"}, {script, name}).ending.status, 0) << name;
+  const json same = compared("plain", "around", 0);
+  EXPECT_EQ(same["grade"], "bits") << same;
+  EXPECT_EQ(same["steps"], 3) << same;
+}
+
 TEST_F(TorchEndToEnd, ALauncherThatStartsAnotherNumberOfRanksIsBadInput) {
   const Captured ran = run("run", {"--np", "3"},
                            {"python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",

@@ -189,7 +189,7 @@ def optimizer_states(watcher: Any, optimizer: torch.optim.Optimizer) -> List[Tup
     """Tensors that an optimizer keeps: "head.weight.exp_avg"."""
     found = []
     for name, p in named_parameters(watcher, optimizer):
-        for key, state in optimizer.state.get(p, {}).items():
+        for key, state in getattr(optimizer, "state", {}).get(p, {}).items():
             if isinstance(state, torch.Tensor) and state.is_floating_point():
                 found.append((f"{name}.{key}", state))
     return found

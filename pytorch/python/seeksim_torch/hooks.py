@@ -223,7 +223,7 @@ class Watcher:
         if self.optimizers > 1:
             return  # an optimizer inside another one
         # torch.distributed.checkpoint lets an optimizer make a step of zeros, so that it has a state to load into.
-        first = not optimizer.state and (self.phase == "init" or self.moves_nothing(optimizer))
+        first = not getattr(optimizer, "state", None) and (self.phase == "init" or self.moves_nothing(optimizer))
         self.bare = first or self.builds > 0
         if self.bare:
             return
