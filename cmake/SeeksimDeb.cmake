@@ -25,9 +25,10 @@ endforeach()
 install(FILES cmake/debian/copyright README.md DESTINATION "${shared}/doc/seeksim" COMPONENT program)
 
 # `seeksim torch` compiles its backend against the user's torch: the sources that pytorch/python/seeksim_torch/build.py
-# lists, with their headers, as they lie in the tree.
+# lists, with their headers, as they lie in the tree. torch finds the Python part by the entry point of its dist-info.
 install(DIRECTORY pytorch/python pytorch/tools pytorch/core pytorch/backend pytorch/preload DESTINATION "${shared}/seeksim/pytorch"
-        COMPONENT program FILES_MATCHING PATTERN "*.py" PATTERN "*.cpp" PATTERN "*.h" PATTERN "__pycache__" EXCLUDE)
+        COMPONENT program FILES_MATCHING PATTERN "*.py" PATTERN "*.cpp" PATTERN "*.h" PATTERN "METADATA"
+        PATTERN "entry_points.txt" PATTERN "__pycache__" EXCLUDE)
 install(DIRECTORY kernels faults DESTINATION "${shared}/seeksim" COMPONENT program
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "cuda" EXCLUDE PATTERN "emulated" EXCLUDE)
 install(DIRECTORY runtime/seams DESTINATION "${shared}/seeksim/runtime" COMPONENT program

@@ -17,7 +17,8 @@ alone() { (cd / && env -i PATH=/usr/bin:/bin HOME=/nowhere COLUMNS=0 "$@"); }
 
 for file in bin/seeksim share/man/man1/seeksim.1.gz share/bash-completion/completions/seeksim \
   share/zsh/vendor-completions/_seeksim share/fish/vendor_completions.d/seeksim.fish share/doc/seeksim/copyright \
-  share/seeksim/scenarios/nccl_timeout.json share/seeksim/pytorch/python/seeksim_torch/start.py; do
+  share/seeksim/scenarios/nccl_timeout.json share/seeksim/pytorch/python/seeksim_torch/start.py \
+  share/seeksim/pytorch/python/seeksim_torch-1.dist-info/entry_points.txt; do
   [ -s "$usr/$file" ] || fail "$file is missing or empty"
 done
 ! dpkg-deb -c "$1" | grep -E '\.(a|o)$|/usr/include' || fail "it has parts for who links seeksim"

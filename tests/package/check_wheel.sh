@@ -33,6 +33,13 @@ assert seeksim.program().startswith(seeksim.__path__[0]), seeksim.program()
 print(report.sentence)') || fail "the wheel's Python package: $said"
 [ "${said#PASS baseline}" != "$said" ] || fail "the wheel's Python package: $said"
 
+# torch finds what records a script by this entry point.
+part=$folder/site/seeksim/_program/share/seeksim/pytorch/python
+said=$(alone PYTHONPATH="$part" "$python" -c '
+from importlib.metadata import distribution
+print([one.value for one in distribution("seeksim_torch").entry_points])' 2>&1)
+[ "${said#*seeksim_torch}" != "$said" ] || fail "the wheel's part for torch cannot be found by torch: $said"
+
 # No library but glibc's comes from outside the wheel.
 while IFS= read -r line; do
   case $line in

@@ -184,6 +184,26 @@ for step in range(3):
   EXPECT_EQ(same["steps"], 3) << same;
 }
 
+// What is installed is what torch has to find, too: a script that is not recorded is judged by nothing.
+TEST_F(TorchEndToEnd, AnInstalledSeeksimRecordsAsTheTreeDoes) {
+  const std::string build = paths::program().substr(0, paths::program().rfind('/')), prefix = folder_.file("usr");
+  const Captured installed =
+      capture({"cmake", "--install", build, "--component", "program", "--prefix", prefix}, {}, kLimit_s);
+  ASSERT_TRUE(installed.ending.good()) << installed.err;
+  const std::string script = folder_.write("one.py", R"(import torch
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 4)).square().mean().backward()
+optimizer.step()
+)");
+  const Captured ran = capture({prefix + "/bin/seeksim", "torch", "run", "--python", python_, "--np", "1", "--out",
+                                folder_.file("x"), "--", script},
+                               {{"SEEKSIM_HOME", ""}}, kLimit_s);
+  EXPECT_EQ(ran.ending.status, 0) << ran.out << ran.err;
+  EXPECT_FALSE(is_red(report("x"), "recorded"));
+}
+
 TEST_F(TorchEndToEnd, ALauncherThatStartsAnotherNumberOfRanksIsBadInput) {
   const Captured ran = run("run", {"--np", "3"},
                            {"python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
