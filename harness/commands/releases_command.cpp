@@ -15,8 +15,12 @@ void add_museum_of_releases(CLI::App& torch, releases::ReleaseMuseumArguments& a
       "Real bugs of released packages: installs a release with the bug and one without it, and runs the same script "
       "on both under the ordinary judges. Exit status 5: packages cannot be had");
   museum->add_option("exhibit", a.names, "Files of examples/pytorch/museum/, without .json (default: all)");
+  museum->add_option("--package", a.packages, "Only bugs of this package")->allow_extra_args(false);
+  CLI::Option* const installed = museum->add_flag(
+      "--installed", a.installed,
+      "Run the scripts on what is installed, in place of releases: exit status 1 where a mended bug is back");
   museum->add_flag("--list", a.list, "Say what there is, and run nothing");
-  museum->add_flag("--markdown", a.markdown, "Print the table of docs/real-museum.md");
+  museum->add_flag("--markdown", a.markdown, "Print the table of docs/real-museum.md")->excludes(installed);
   museum->add_option("--out", a.out, "Folder for the records of all runs (default: they are not kept)");
   museum->add_option("--python", a.python, "The Python to make environments with");
 }

@@ -300,7 +300,8 @@ std::string by_release_text(const std::string& package, const std::vector<Releas
 }
 
 ExitStatus tables_by_release(const ByReleaseArguments& arguments, const std::string& program, const Print& print) try {
-  const ByRelease what = read_by_release(read_file(arguments.file, kFileMax), arguments.file);
+  const std::string file = resolve(arguments.file, "", "torch releases");
+  const ByRelease what = read_by_release(read_file(file, kFileMax), file);
   make_folder(arguments.out, "--out");
   Asking asking(arguments, program, print);
   std::string text;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "harness/input/files.h"
 #include "harness/input/json.h"
 #include "harness/input/problem.h"
@@ -41,6 +43,16 @@ Json ask(const std::string& python, const std::string& verb, const std::vector<s
 ReleaseEnvironment make_environment(const std::vector<std::string>& pins, const std::string& python) {
   const Json made = ask(python, "make", pins);
   return {made.value("python", ""), made.value("python_path", ""), made.value("made_s", 0.0)};
+}
+
+ReleaseEnvironment own_environment(const std::string& python) {
+  const char* const path = std::getenv("PYTHONPATH");
+  return {torch::find_python(python), path == nullptr ? "" : path, 0};
+}
+
+std::map<std::string, std::string> installed_versions(const ReleaseEnvironment& environment,
+                                                      const std::vector<std::string>& packages) {
+  return ask(environment.python, "installed", packages).value("versions", std::map<std::string, std::string>{});
 }
 
 torch::Environment variables_of(const ReleaseEnvironment& environment) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,6 +28,12 @@ struct ReleaseEnvironment {
 // Makes the environment with these pins ("deepspeed==0.18.2"), or finds it. `python`: the one to make it with; empty:
 // the active environment's or python3. Throws CannotBeHad with one line, BadInput for what is no pin.
 ReleaseEnvironment make_environment(const std::vector<std::string>& pins, const std::string& python);
+
+// What the user has: this Python (empty: the active environment's or python3) and the folders of PYTHONPATH.
+ReleaseEnvironment own_environment(const std::string& python);
+// Versions, by package, of those of these packages that it has. Throws BadInput where it cannot be asked.
+std::map<std::string, std::string> installed_versions(const ReleaseEnvironment& environment,
+                                                      const std::vector<std::string>& packages);
 
 // Variables of a process that runs a script on it.
 torch::Environment variables_of(const ReleaseEnvironment& environment);

@@ -8,6 +8,8 @@
 
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
+#include "harness/input/schema.h"
+#include "harness/releases/installed.h"
 #include "harness/report/terminal.h"
 
 namespace seeksim::harness::releases {
@@ -134,13 +136,42 @@ std::string release_table(std::vector<ShownRelease> shown) {
   return text;
 }
 
+std::vector<Exhibit> of_packages(std::vector<Exhibit> exhibits, const std::vector<std::string>& packages) {
+  if (packages.empty()) return exhibits;
+  std::vector<std::string> known;
+  for (const Exhibit& one : exhibits)
+    if (std::find(known.begin(), known.end(), one.package) == known.end()) known.push_back(one.package);
+  for (const std::string& package : packages) {
+    if (std::find(known.begin(), known.end(), package) == known.end())
+      throw BadInput("--package " + package, "no exhibit that you ask for is a bug of it",
+                     did_you_mean(package, known));
+  }
+  std::erase_if(exhibits, [&](const Exhibit& one) {
+    return std::find(packages.begin(), packages.end(), one.package) == packages.end();
+  });
+  return exhibits;
+}
+
 ExitStatus release_museum(const ReleaseMuseumArguments& arguments, const std::string& program, const Style& style) {
-  const std::vector<Exhibit> all = exhibits(arguments.names);
+  const std::vector<Exhibit> all = of_packages(exhibits(arguments.names), arguments.packages);
   if (arguments.list) {
     put(exhibit_list(all, style));
     return ExitStatus::as_expected;
   }
   const RecordFolder folder(arguments.out);
+  const auto forget = [&](const std::string& where) {
+    if (folder.temporary()) std::filesystem::remove_all(where);
+  };
+  if (arguments.installed) {
+    const ReleaseEnvironment environment = own_environment(arguments.python);
+    const AskInstalled ask_installed = [&](const Exhibit& exhibit) {
+      const std::string where = folder.path() + '/' + exhibit.name;
+      const Answer answer = ask(question_of(exhibit, program, exhibit.arguments), environment, where);
+      forget(where);
+      return answer;
+    };
+    return installed_museum(all, installed_versions(environment, packages_of(all)), ask_installed, style);
+  }
   const AskRelease ask_release = [&](const Exhibit& exhibit, const std::string& version,
                                      const std::vector<std::string>& words, const std::string& where) {
     const ReleaseEnvironment environment = make_environment(pins_with(exhibit, version), arguments.python);
@@ -151,7 +182,7 @@ ExitStatus release_museum(const ReleaseMuseumArguments& arguments, const std::st
     const std::string where = folder.path() + '/' + exhibit.name;
     shown.push_back(show(exhibit, ask_release, where));
     arguments.markdown ? note(row_text(shown.back(), {})) : put(row_text(shown.back(), style));
-    if (folder.temporary()) std::filesystem::remove_all(where);
+    forget(where);
   }
   arguments.markdown ? put_data(release_table(shown)) : put(summary(shown));
   return status_of(shown);

@@ -13,10 +13,12 @@
 namespace seeksim::harness::releases {
 
 struct ReleaseMuseumArguments {
-  std::vector<std::string> names;  // of exhibits; empty: all
-  bool list = false;               // what there is, without running it
-  bool markdown = false;           // the table of docs/real-museum.md
-  std::string out;                 // folder for the records; empty: a temporary one
+  std::vector<std::string> names;     // of exhibits; empty: all
+  std::vector<std::string> packages;  // only exhibits of these; empty: of all
+  bool installed = false;             // on what is installed, in place of releases
+  bool list = false;                  // what there is, without running it
+  bool markdown = false;              // the table of docs/real-museum.md
+  std::string out;                    // folder for the records; empty: a temporary one
   std::string python;
 };
 
@@ -38,6 +40,9 @@ ShownRelease show(const Exhibit& exhibit, const AskRelease& ask_release, const s
 // What there is, one exhibit after the other; and the table of those that were shown.
 std::string exhibit_list(const std::vector<Exhibit>& exhibits, const Style& style);
 std::string release_table(std::vector<ShownRelease> shown);
+
+// Those whose bug is one of these packages'; all, where none is named. Throws BadInput for a package without exhibits.
+std::vector<Exhibit> of_packages(std::vector<Exhibit> exhibits, const std::vector<std::string>& packages);
 
 // Exit status 1 where an exhibit is not as it should be, cannot_be_had where packages were missing. Throws BadInput.
 ExitStatus release_museum(const ReleaseMuseumArguments& arguments, const std::string& program, const Style& style);

@@ -3,6 +3,7 @@
 
     python3 pytorch/tools/releases.py make torch==2.15.0 deepspeed==0.18.2
     python3 pytorch/tools/releases.py list deepspeed
+    python3 pytorch/tools/releases.py installed deepspeed torch
     python3 pytorch/tools/releases.py clean
 
 An environment is named by the list of its pins. It is made of layers that environments share: a virtual environment
@@ -17,6 +18,7 @@ packages cannot be had.
 import argparse
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -250,12 +252,25 @@ def versions_of(package: str) -> List[str]:
     return [version.strip() for version in match.group(1).split(",")][::-1]
 
 
+def installed(packages: List[str]) -> Dict[str, str]:
+    """Versions of those of these packages that this Python has."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
 def answer(given: argparse.Namespace) -> Dict[str, Any]:
     """What was asked for, as the JSON object to print."""
     if given.verb == "list":
         if len(given.words) != 1:
             raise BadRequest("list takes one package")
         return {"package": given.words[0], "versions": versions_of(given.words[0])}
+    if given.verb == "installed":
+        return {"versions": installed(given.words)}
     cache = Cache(cache_folder())
     if given.verb == "clean":
         return {"removed_bytes": cache.clean()}
@@ -265,8 +280,8 @@ def answer(given: argparse.Namespace) -> Dict[str, Any]:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("verb", choices=["make", "list", "clean"])
-    parser.add_argument("words", nargs="*", help="make: pins (package==version); list: a package")
+    parser.add_argument("verb", choices=["make", "list", "installed", "clean"])
+    parser.add_argument("words", nargs="*", help="make: pins (package==version); list, installed: packages")
     given = parser.parse_args()
     status: Tuple[int, str]
     try:

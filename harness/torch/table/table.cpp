@@ -256,7 +256,7 @@ CellResult::State state_of(const CellResult& result) {
 }
 
 Outcome run_table(const TableRequest& request, const Print& print) {
-  Table table = load_table(request.file);
+  Table table = load_table(resolve(request.file, "", "torch table"));
   for (const std::string& only : request.only) keep_only(table, only);
   return TableRun(request, std::move(table), print).run();
 }

@@ -7,6 +7,7 @@
 
 #include <pugixml.hpp>
 
+#include "harness/torch/table/table_file.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 
@@ -55,6 +56,29 @@ TEST(CiExamples, KeepAJunitFileWithACaseForEachCheck) {
     ASSERT_TRUE(junit.load_file(folder.file("junit.xml").c_str()));
     EXPECT_GE(junit.select_nodes("//testcase[failure]").size(), 1u);
   }
+}
+
+// The two commands of a framework's workflow ask for exhibits and cells that there are.
+TEST(CiExamples, AFrameworksWorkflowRunsItsExhibitsAndItsRowsOfTheTable) {
+  std::string text = read_all(paths::source_dir() + "/examples/ci/framework.yml");
+  EXPECT_EQ(text.find('\t'), std::string::npos) << "YAML has no tabs";
+  std::istringstream words(text.substr(text.find("seeksim torch museum"), text.find("if: always()")));
+  std::vector<std::string> museum, only;
+  std::string word;
+  for (words >> word; words >> word && word != "-";) museum.push_back(word);
+  for (std::string last; words >> word; last = word)
+    if (last == "--only") only.push_back(word);
+  museum.emplace_back("--list");
+  const Ran listed = seeksim(museum);
+  EXPECT_EQ(listed.status, 0) << listed.err;
+  for (const char* name : {"deepspeed_warmup_groups", "deepspeed_zero3_reused"})
+    EXPECT_NE(listed.out.find(name), std::string::npos) << listed.out;
+  EXPECT_EQ(listed.out.find("accelerate_set_epoch"), std::string::npos) << "another package's";
+  torch::Table table = torch::load_table(paths::source_dir() + "/examples/pytorch/layouts.table.json");
+  ASSERT_EQ(only.size(), 4U);
+  for (const std::string& one : only) torch::keep_only(table, one);
+  EXPECT_EQ(table.rows().size(), 4U);
+  EXPECT_EQ(table.compared().values.size(), 5U);  // DDP, which all are held against, and ZeRO 0 to 3
 }
 
 TEST(CiExamples, TheHookNamesWhatIsWrongAndRunsNothing) {
