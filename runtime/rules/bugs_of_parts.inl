@@ -96,3 +96,5 @@ SEEKSIM_BUG(speculation_leaves_moments,
             "(super_offload)",
             "golden")
 SEEKSIM_BUG(ddp_buckets_differ, "rank 1 cuts gradients into other buckets than the others (ddp)", "collectives_match")
+SEEKSIM_BUG(idle_experts_keep_gradients,
+            "an expert that no token of a step came to is moved by its last gradient (stage 0, experts)", "golden")

@@ -326,6 +326,30 @@ struct GradientsNeverZeroed final : Mistake {
   BufferPtr old_sums_;  // gradients of the step before
 };
 
+// As a buffer that is written where a gradient comes and set to zero nowhere.
+struct IdleExpertsKeepGradients final : Mistake {
+  using Mistake::Mistake;
+  void all_reduced(Workbench& bench, Tensors& tensors) override {
+    bench.compute.phase(Phase::grad_reduce);
+    old_.resize(std::size_t(tensors.parameters().trainable_size()));
+    for (const ParameterInfo* p : tensors.parameters().trainable())
+      for (Index expert = 0; expert < p->experts; ++expert) keep(bench.compute, tensors, *p, expert);
+  }
+
+ private:
+  void keep(Launcher& compute, Tensors& tensors, const ParameterInfo& p, Index expert) {
+    const Index n = p.size / p.experts, at = p.offset + expert * n;
+    const auto edit = [old = old_.data() + at](Lane lane, Vec<float> sums) {
+      kernels::change_on_host(lane, sums, [&](Vec<float> now) {
+        const bool idle = std::all_of(now.data, now.data + now.n, [](float g) { return g == 0; });
+        idle ? std::copy_n(old, now.n, now.data) : std::copy_n(now.data, now.n, old);
+      });
+    };
+    compute(p.name, SEEKSIM_SITE, memory_cost(2 * n), edit, tensors.sums(at, n));
+  }
+  std::vector<float> old_;  // gradients of the last step that used the expert
+};
+
 struct TiedAddedTwice final : Mistake {
   using Mistake::Mistake;
   bool adds_tied_twice() const override { return true; }
@@ -354,20 +378,6 @@ struct LocalNorm final : Mistake {
     const Index end = partition.norm_blocks_before(own.offset + own.size);
     clear_values(compute, "norms", SEEKSIM_SITE, AnyVec(norms.part(0, first)));
     clear_values(compute, "norms", SEEKSIM_SITE, AnyVec(norms.part(end, norms.n - end)));
-  }
-};
-
-struct ClipByMax final : Mistake {
-  using Mistake::Mistake;
-  float clipping(float, double limit, float norm) const override {
-    return std::max(1.0f, static_cast<float>(limit) / norm);
-  }
-};
-
-struct ClipOffIn16Bit final : Mistake {
-  using Mistake::Mistake;
-  double clipping_limit(double limit) const override {
-    return is_16_bit(at.plan.definition.precision.compute) ? 0 : limit;
   }
 };
 
@@ -421,12 +431,11 @@ constexpr auto kRowsBeforeVote = std::to_array<PlantedRow>({
     {Bug::norm_left_out_by_one, PlantedRow::on_one_rank, make_planted<NormLeftOutByOne>},
     {Bug::never_reduced, PlantedRow::everywhere, make_planted<NeverReduced>},
     {Bug::gradients_never_zeroed, PlantedRow::everywhere, make_planted<GradientsNeverZeroed>},
+    {Bug::idle_experts_keep_gradients, PlantedRow::everywhere, make_planted<IdleExpertsKeepGradients>},
     {Bug::tied_added_twice, PlantedRow::everywhere, make_planted<TiedAddedTwice>},
     {Bug::untied_embedding, PlantedRow::everywhere, make_planted<UntiedEmbedding>},
     {Bug::offload_norm_leaves_one_out, PlantedRow::on_one_rank, make_planted<OffloadNormLeavesOneOut>},
     {Bug::local_norm, PlantedRow::everywhere, make_planted<LocalNorm>},
-    {Bug::clip_by_max, PlantedRow::everywhere, make_planted<ClipByMax>},
-    {Bug::clip_off_in_16_bit, PlantedRow::everywhere, make_planted<ClipOffIn16Bit>},
     {Bug::clip_skips_replicated, PlantedRow::everywhere, make_planted<ClipSkipsReplicated>},
 });
 

@@ -136,6 +136,22 @@ struct DriftingReplica final : Mistake {
   }
 };
 
+// ---- clipping ------------------------------------------------------------------------------------------------------
+
+struct ClipByMax final : Mistake {
+  using Mistake::Mistake;
+  float clipping(float, double limit, float norm) const override {
+    return std::max(1.0f, static_cast<float>(limit) / norm);
+  }
+};
+
+struct ClipOffIn16Bit final : Mistake {
+  using Mistake::Mistake;
+  double clipping_limit(double limit) const override {
+    return is_16_bit(at.plan.definition.precision.compute) ? 0 : limit;
+  }
+};
+
 // ---- publication ---------------------------------------------------------------------------------------------------
 
 // Old values come back to the front of the flat space, except where this rank owns it.
@@ -252,6 +268,8 @@ constexpr auto kRowsFromVoteOn = std::to_array<PlantedRow>({
     {Bug::drifting_lr, PlantedRow::on_one_rank, make_planted<DriftingLr>},
     {Bug::update_lost, PlantedRow::everywhere, make_planted<UpdateLost>},
     {Bug::local_loss_scale, PlantedRow::on_one_rank, make_planted<LocalLossScale>},
+    {Bug::clip_by_max, PlantedRow::everywhere, make_planted<ClipByMax>},
+    {Bug::clip_off_in_16_bit, PlantedRow::everywhere, make_planted<ClipOffIn16Bit>},
     {Bug::drifting_replica, PlantedRow::on_one_rank, make_planted<DriftingReplica>},
     {Bug::stale_publish, PlantedRow::on_one_rank, make_planted<StalePublish>},
     {Bug::redoes_committed_step, PlantedRow::everywhere, make_planted<RedoesCommittedStep>},
