@@ -24,7 +24,8 @@ std::string verdict_text(const Case& drawn, const TrialVerdict& verdict, const S
   text += fmt::format("{} of {} weights and {} of {} losses differ", verdict.found->weights_differ,
                       verdict.found->weights, verdict.found->losses_differ, verdict.found->losses);
   if (verdict.found->of_allowed) text += fmt::format(", {:.2g} of what is allowed", *verdict.found->of_allowed);
-  return text + fmt::format("; expected {}\n", torch::name(verdict.expected.grade));
+  text += fmt::format("; expected {}", torch::name(verdict.expected.grade));
+  return text + (verdict.text.empty() ? "\n" : "; " + verdict.text + '\n');
 }
 
 std::string finding_text(const HuntFinding& found, const Style& style) {

@@ -27,7 +27,7 @@ struct TrialVerdict {
   TrialEnd end = TrialEnd::red;
   Rule expected;
   std::string check;  // red: "compare", a judge, "by_hand" where the training by hand failed
-  std::string text;   // red: what was found; refused: the framework's own words
+  std::string text;   // red: what was found; refused: the framework's own words; near: what shows that it is rounding
   std::string where;  // red: parameter or operation, without the step
   std::optional<RunComparison> found;
 };
@@ -62,11 +62,18 @@ class Trials {
     Ran ran;
     std::optional<Allowance> reassociated, rounding;
   };
-  Ran start(const Case& drawn, const std::string& folder, const std::string& name, bool plain,
-            pytorch::SumOrder sums = pytorch::SumOrder::canonical, std::vector<std::string> turns = {});
+  // How a run differs from what its case says.
+  struct Way {
+    pytorch::SumOrder sums = pytorch::SumOrder::canonical;
+    std::vector<std::string> turns;
+    bool float64 = false;  // all numbers
+  };
+  Ran start(const Case& drawn, const std::string& folder, const std::string& name, bool plain, const Way& way);
   ByHand& by_hand(const Case& drawn, const std::string& folder);
   const Allowance* allowance(const Case& drawn, const std::string& folder, ByHand& plain);
   const Allowance* rounding(const Case& drawn, const std::string& folder, ByHand& plain);
+  // Runs a red case in float64, by hand and in its wrapper: near, where that shows that it is rounding.
+  void look_in_float64(const Case& drawn, const std::string& folder, TrialVerdict& verdict);
   void hold(const Case& drawn, const std::string& folder, ByHand& plain, const TorchRun& run, TrialVerdict& verdict);
 
   std::vector<std::string> imports_;
@@ -80,5 +87,8 @@ class Trials {
 std::optional<TrialVerdict> verdict_of_run(const TorchRun& plain, const TorchRun& run);
 // The verdict on a comparison, whose grade is the measured one. all_seen: both runs have to have recorded the same.
 void judge_distance(TrialVerdict& verdict, bool all_seen);
+// Whether what is red in fp32 is rounding: float64 has 2^29 places where fp32 has one, and a mistake stays as large as
+// it was.
+bool shrinks_as_rounding(const RunComparison& in_fp32, const RunComparison& in_float64);
 
 }  // namespace seeksim::harness::torch

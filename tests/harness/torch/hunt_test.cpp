@@ -262,6 +262,30 @@ TEST(TorchTrial, ACaseIsHeldToItsGrade) {
   EXPECT_EQ(compared(Grade::bits, Grade::bits, 3).end, TrialEnd::red) << "what was not recorded was not compared";
 }
 
+TEST(TorchTrial, RoundingShrinksWithTheNumbersAndAMistakeDoesNot) {
+  const auto apart = [](double weights, double losses, std::size_t in_one = 0) {
+    RunComparison found;
+    found.weight_distance = weights;
+    found.loss_distance = losses;
+    found.only_in_a = in_one;
+    return found;
+  };
+  const RunComparison in_fp32 = apart(1.7e-5, 1.1e-7);
+  EXPECT_TRUE(shrinks_as_rounding(in_fp32, apart(2.7e-16, 0)));
+  EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(1.6e-5, 0)));
+  EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(1e-9, 0)));
+  EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(2.7e-16, 1e-7)));
+  EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(2.7e-16, 0, 1))) << "what was not recorded was not compared";
+}
+
+TEST(TorchHunt, AProgramInFloat64SaysSoBehindTheImport) {
+  Case drawn;
+  for (const Feature& one : features()) drawn[one.name] = one.values.front();
+  const std::string text = script_of(drawn, "case.py", "x"), wide = in_float64_text(text);
+  EXPECT_NE(wide.find("import torch\ntorch.set_default_dtype(torch.float64)\n"), std::string::npos) << wide;
+  EXPECT_EQ(wide.size(), text.size() + 39);
+}
+
 TEST(TorchTrial, AnErrorOfTheFrameworkIsARefusalAndAKilledRankIsNot) {
   const TorchRun plain = made_run(2);
   TorchRun run = made_run(2);
