@@ -266,13 +266,6 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
   return script.text();
 }
 
-std::string in_float64_text(std::string script) {
-  constexpr std::string_view kImport = "import torch\n";
-  const std::size_t at = script.find(kImport);
-  if (at != std::string::npos) script.insert(at + kImport.size(), "torch.set_default_dtype(torch.float64)\n");
-  return script;
-}
-
 std::string plain_key(const Case& drawn) {
   std::string key = casts_by_hand(drawn) ? "cast" : "";
   if (fills_with_zeros(drawn)) key += "zeros";

@@ -10,8 +10,6 @@ namespace seeksim::harness::torch {
 // The program. With --plain it trains the same by hand: the bare model, and gradients averaged by all_reduce. `name`:
 // what it is called in the commands at its head; drawn: where it comes from.
 std::string script_of(const Case& drawn, const std::string& name, const std::string& from);
-// The same program with numbers of float64.
-std::string in_float64_text(std::string script);
 
 // What the training by hand depends on: equal for two cases, it is one training.
 std::string plain_key(const Case& drawn);

@@ -56,8 +56,6 @@ TrialVerdict red(std::string check, std::string text, std::string where) {
   return verdict;
 }
 
-std::string case_script(const Case& drawn) { return script_of(drawn, "case.py", "Drawn by seeksim torch hunt."); }
-
 bool killed(const TorchRun& run) {
   return std::any_of(run.job.processes.begin(), run.job.processes.end(),
                      [](const ProcessRun& one) { return !one.ended_by_us && one.ending.signal != 0; });
@@ -139,8 +137,8 @@ Trials::Ran Trials::start(const Case& drawn, const std::string& folder, const st
   scenario.torch.ranks = std::stoi(drawn.at("np"));
   scenario.torch.timeout_s = kTimeout_s;
   scenario.torch.sums = way.sums;
-  const std::string script = folder + "/case.py", text = case_script(drawn);
-  write_file(script, way.float64 ? in_float64_text(text) : text);
+  const std::string script = folder + "/case.py";
+  write_file(script, script_of(drawn, "case.py", "Drawn by seeksim torch hunt."));
   std::error_code ignored;
   fs::remove_all(folder + "/case.saved", ignored);
   fs::remove_all(folder + '/' + name, ignored);
@@ -222,10 +220,9 @@ void Trials::hold(const Case& drawn, const std::string& folder, ByHand& plain, c
 }
 
 void Trials::look_in_float64(const Case& drawn, const std::string& folder, TrialVerdict& verdict) {
-  const Way wide = {.turns = {}, .float64 = true};
+  const Way wide = {.turns = {"float64"}};
   const Ran plain = start(drawn, folder, "plain-float64", true, wide);
   const Ran other = start(drawn, folder, drawn.at("wrapper") + "-float64", false, wide);
-  write_file(folder + "/case.py", case_script(drawn));  // the folder is kept with the finding
   if (!plain.run || !other.run) return;
   if (plain.run->job.stopped == Stopped::interrupted || other.run->job.stopped == Stopped::interrupted) {
     verdict.end = TrialEnd::stopped;

@@ -66,7 +66,6 @@ class Trials {
   struct Way {
     pytorch::SumOrder sums = pytorch::SumOrder::canonical;
     std::vector<std::string> turns;
-    bool float64 = false;  // all numbers
   };
   Ran start(const Case& drawn, const std::string& folder, const std::string& name, bool plain, const Way& way);
   ByHand& by_hand(const Case& drawn, const std::string& folder);

@@ -254,6 +254,12 @@ def _rounding(turner: Turner, switches: List[str]) -> None:
     register_module_forward_pre_hook(before_forward)
 
 
+def _float64(turner: Turner, switches: List[str]) -> None:
+    if "float64" in switches:
+        torch.set_default_dtype(torch.float64)
+        turner.turned("float64")
+
+
 def _flipped_weight(turner: Turner, switches: List[str]) -> None:
     if "weight" not in switches or turner.rank != turner.world - 1:
         return
@@ -310,12 +316,12 @@ def _states(turner: Turner, switches: List[str]) -> None:
 
 
 _TURNS = (
-    *(_states, _ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _reasons, _rounding, _flipped_weight),
-    _deepspeed,
+    *(_states, _ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _reasons, _rounding, _float64),
+    *(_flipped_weight, _deepspeed),
 )
 NAMES = {
     *("buckets", "static_graph", "unused", "views", "reshard", "workers", "ranks", "foreach", "fused", "zeros", "seed"),
-    *("threads", "rounding", "weight", "watch", "states", *_DEEPSPEED),
+    *("threads", "rounding", "float64", "weight", "watch", "states", *_DEEPSPEED),
 }
 
 

@@ -278,14 +278,6 @@ TEST(TorchTrial, RoundingShrinksWithTheNumbersAndAMistakeDoesNot) {
   EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(2.7e-16, 0, 1))) << "what was not recorded was not compared";
 }
 
-TEST(TorchHunt, AProgramInFloat64SaysSoBehindTheImport) {
-  Case drawn;
-  for (const Feature& one : features()) drawn[one.name] = one.values.front();
-  const std::string text = script_of(drawn, "case.py", "x"), wide = in_float64_text(text);
-  EXPECT_NE(wide.find("import torch\ntorch.set_default_dtype(torch.float64)\n"), std::string::npos) << wide;
-  EXPECT_EQ(wide.size(), text.size() + 39);
-}
-
 TEST(TorchTrial, AnErrorOfTheFrameworkIsARefusalAndAKilledRankIsNot) {
   const TorchRun plain = made_run(2);
   TorchRun run = made_run(2);
