@@ -1,5 +1,5 @@
-// The choice of the planted bug; and the bugs of the vote and of what comes after: updates, clipping, publication, other
-// worlds, evaluations.
+// The choice of the planted bug; and the bugs of the vote and of what comes after: updates, clipping, publication,
+// other worlds, evaluations.
 #include "runtime/trainer/planting.h"
 
 #include <algorithm>
