@@ -155,8 +155,9 @@ void add_torch_hunt(CLI::App& torch, TorchArguments& a) {
   hunt->add_option("--only", a.only, "FEATURE=VALUE,VALUE: draw only these; repeat it for other features")
       ->allow_extra_args(false);
   hunt->add_option("--case", a.search.one, "Run this case and no other: wrapper=zero3,tied=on");
-  hunt->add_option("--known", a.search.known, "A case that a known finding needs, which is not told again; repeat it")
+  hunt->add_option("--known", a.search.known, "What one more known finding needs, which is not told again; repeat it")
       ->allow_extra_args(false);
+  hunt->add_flag("--again", a.search.again, "Tell findings that docs/findings has, too");
   hunt->add_option("--import", a.imports, "A module that is imported before the ranks start, besides torch; repeat it")
       ->allow_extra_args(false);
   hunt->add_option("--python", a.python, "The Python that has torch");
@@ -304,6 +305,7 @@ ExitStatus hunt(const TorchArguments& a) {
   request.only = a.only;
   request.one = a.search.one;
   request.known = a.search.known;
+  request.again = a.search.again;
   request.imports = a.imports;
   request.python = a.python;
   request.out = a.out;

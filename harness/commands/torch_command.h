@@ -45,7 +45,8 @@ struct TorchArguments {
     std::string budget = "60s";
     int cases = 0, findings = 0;     // at most so many; 0: by time alone
     std::string one;                 // hunt: this case, and no other
-    std::vector<std::string> known;  // hunt: what findings need that are not told again
+    std::vector<std::string> known;  // hunt: what more findings need that are not told again
+    bool again = false;              // hunt: those that docs/findings has are told, too
   } search;                          // explore, hunt: for how long
   std::vector<std::string> orders;   // compare: runs of `a` with other orders of sums
   std::string grade = "bits";

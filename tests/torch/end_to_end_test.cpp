@@ -184,6 +184,42 @@ for step in range(3):
   EXPECT_EQ(same["steps"], 3) << same;
 }
 
+// What the recorder stands around takes its arguments by name, as torch's own functions do.
+TEST_F(TorchEndToEnd, WhatIsWatchedTakesArgumentsByName) {
+  const std::string script = folder_.write("by_name.py", R"(import os, sys
+import torch
+import torch.distributed as dist
+from torch.nn import utils
+
+names = sys.argv[1] == "names"
+dist.init_process_group(backend="gloo")
+group = dist.new_group(ranks=[0, 1])
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    loss = model(torch.full((2, 4), 0.5 + step)).square().mean()
+    torch.autograd.backward(tensors=loss) if names else loss.backward()
+    for p in model.parameters():
+        dist.all_reduce(tensor=p.grad, group=group) if names else dist.all_reduce(p.grad, dist.ReduceOp.SUM, group)
+    if names:
+        utils.clip_grad_norm_(parameters=model.parameters(), max_norm=0.1)
+        utils.clip_grad_value_(parameters=model.parameters(), clip_value=0.01)
+    else:
+        utils.clip_grad_norm_(model.parameters(), 0.1)
+        utils.clip_grad_value_(model.parameters(), 0.01)
+    optimizer.step()
+    optimizer.zero_grad()
+path = f"{os.path.abspath(__file__)}.{dist.get_rank()}"
+torch.save(obj=model.state_dict(), f=path) if names else torch.save(model.state_dict(), path)
+dist.destroy_process_group()
+)");
+  for (const char* name : {"places", "names"}) EXPECT_STATUS(run(name, {"--np", "2"}, {script, name}), 0);
+  const json same = compared("places", "names", 0);
+  EXPECT_EQ(same["grade"], "bits") << same;
+  EXPECT_EQ(report("names")["ranks"][0]["calls"], report("places")["ranks"][0]["calls"]);
+}
+
 // What is installed is what torch has to find, too: a script that is not recorded is judged by nothing.
 TEST_F(TorchEndToEnd, AnInstalledSeeksimRecordsAsTheTreeDoes) {
   const std::string build = paths::program().substr(0, paths::program().rfind('/')), prefix = folder_.file("usr");

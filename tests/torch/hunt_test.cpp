@@ -29,17 +29,6 @@ class Hunted : public testing::ScriptRuns {
   std::string report_ = folder_.file("hunt-report.json");
 };
 
-// What is wrong without a planted mistake (docs/torch-findings.md).
-constexpr const char* kKnown[] = {"wrapper=zero3, branch=step",
-                                  "wrapper=zero1, branch=step, offload=on",
-                                  "wrapper=zero2, branch=step, offload=on",
-                                  "wrapper=zero3, reused=on, recompute=reentrant",
-                                  "wrapper=fsdp1, strided=on, strategy=none",
-                                  "wrapper=fsdp2, forwards=2, recompute=reentrant",
-                                  "wrapper=fsdp2, reused=on, recompute=reentrant",
-                                  "wrapper=hsdp, forwards=2, recompute=reentrant",
-                                  "wrapper=hsdp, reused=on, recompute=reentrant"};
-
 struct Planted {
   std::string module, wrapper, needs;  // needs: a feature without which nobody can see it; "": none
   std::string also = "steps=2,4";      // what else is drawn only
@@ -60,7 +49,6 @@ TEST_P(HuntedMistake, IsFoundAndTheFindingNeedsIt) {
                                       "--budget",   "15m",
                                       "--out",      out,
                                       "--only",     "branch=off,step,rank"};
-  for (const char* known : kKnown) options.insert(options.end(), {"--known", known});
   const Captured ran = hunt(options);
   EXPECT_STATUS(ran, 1);
   const json found = told()["found"][0];

@@ -14,6 +14,7 @@ using Names = std::vector<std::string>;
 
 const Names kTorch = {"ddp", "fsdp1", "fsdp2", "hsdp"};
 const Names kZero = {"zero0", "zero1", "zero2", "zero3"};
+const Names kDriven = {"ddp", "zero0", "zero1", "zero2", "zero3"};  // by others than the script, too
 const Names kPartitioned = {"zero1", "zero2", "zero3"};
 const Names kZero12 = {"zero1", "zero2"};
 const Names kZero3 = {"zero3"};
@@ -38,6 +39,9 @@ std::vector<Feature> all_features() {
   const Names off_on = {"off", "on"};
   return {
       {"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"}, {}, false, "", "who trains"},
+      of_wrapper("loop", {"own", "accelerate", "fabric", "lightning", "trainer"}, kDriven,
+                 "who calls backward() and step(): the script, accelerate, Lightning Fabric, Lightning's Trainer, "
+                 "transformers' Trainer"),
       of_training("np", {"2", "1", "4"}, "ranks"),
       of_training("precision", {"fp32", "autocast", "bf16"}, "autocast; or weights that are used in bf16"),
       of_training("optimizer", {"sgd", "adamw", "groups", "foreach", "fused"},
@@ -107,7 +111,8 @@ std::vector<Feature> all_features() {
 
 // A feature that means something only beside certain values of another one.
 bool is_there_for(const std::string& name, const Case& drawn) {
-  if (name == "sync" || name == "keep") return drawn.at("accumulation") != "1";
+  if (name == "sync" || name == "keep") return drawn.at("accumulation") != "1" && drawn.at("loop") == "own";
+  if (name == "redundancy") return drawn.at("loop") == "own";
   if (name == "tied") return drawn.at("inputs") != "numbers";
   if (name == "replicas") return drawn.at("np") == "2";
   return true;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@
 #include "harness/search/exploration.h"
 #include "harness/torch/check/check.h"
 #include "harness/torch/check/kept_folder.h"
+#include "harness/torch/hunt/known.h"
 #include "harness/torch/hunt/script.h"
 #include "harness/torch/hunt/shrink.h"
 
@@ -41,19 +43,36 @@ double processor_s() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// The version of DeepSpeed that this Python has; empty: none.
-std::string deepspeed_version(const std::string& python) {
-  const Captured said =
-      capture({python, "-c", "import importlib.metadata as m; print(m.version('deepspeed'))"}, {}, kLook_s);
-  if (!said.ending.good()) return "";
-  return said.out.substr(0, said.out.find('\n'));
+// What trains on top of torch.
+const std::vector<std::string> kFrameworks = {"deepspeed", "accelerate", "lightning", "transformers"};
+
+// Which of them this Python has, with their versions.
+Versions versions_in(const std::string& python) {
+  constexpr const char* kAsk =
+      "import importlib.metadata as m, sys\n"
+      "for name in sys.argv[1:]:\n"
+      "    try: print(name, m.version(name))\n"
+      "    except m.PackageNotFoundError: pass\n";
+  std::vector<std::string> command = {python, "-c", kAsk};
+  command.insert(command.end(), kFrameworks.begin(), kFrameworks.end());
+  Versions versions;
+  std::istringstream lines(capture(command, {}, kLook_s).out);
+  for (std::string name, version; lines >> name >> version;) versions[name] = version;
+  return versions;
 }
 
-// Without DeepSpeed its wrappers are not drawn.
-std::vector<std::string> with_what_is_there(std::vector<std::string> only, bool deepspeed) {
-  const bool says =
-      std::any_of(only.begin(), only.end(), [](const std::string& one) { return one.starts_with("wrapper="); });
-  if (!deepspeed && !says) only.emplace_back("wrapper=ddp,fsdp1,fsdp2,hsdp");
+// What is not there is not drawn.
+std::vector<std::string> with_what_is_there(std::vector<std::string> only, const Versions& versions) {
+  const auto says = [&](const std::string& feature) {
+    return std::any_of(only.begin(), only.end(), [&](const auto& one) { return one.starts_with(feature + '='); });
+  };
+  std::string loops = "loop=own";
+  if (versions.contains("accelerate")) loops += ",accelerate";
+  if (versions.contains("lightning")) loops += ",fabric,lightning";
+  if (versions.contains("accelerate") && versions.contains("transformers")) loops += ",trainer";
+  const bool all = versions.size() == kFrameworks.size();
+  if (!all && !says("loop")) only.push_back(loops);
+  if (!versions.contains("deepspeed") && !says("wrapper")) only.emplace_back("wrapper=ddp,fsdp1,fsdp2,hsdp");
   return only;
 }
 
@@ -69,9 +88,10 @@ class Hunting {
   Outcome one_case();
   void take(const Case& drawn);
   void learn_refusal(const Case& drawn, const TrialVerdict& verdict);
-  bool explains(const Case& part, const Case& drawn);
-  bool is_known(const Case& drawn, const TrialVerdict& verdict);
-  void take_finding(const Case& drawn, const TrialVerdict& verdict);
+  bool told_before(const Case& drawn);
+  bool found_before(const Case& drawn, const TrialVerdict& verdict);
+  bool take_red(const Case& drawn, const TrialVerdict& verdict);
+  bool take_finding(const Case& drawn, const TrialVerdict& verdict);
   void keep(HuntFinding& found);
   TrialVerdict tried(const Case& drawn);
   bool over() const;
@@ -82,10 +102,11 @@ class Hunting {
   const HuntRequest& request_;
   const Print& print_;
   double budget_s_;
+  Versions versions_;
   Trials trials_;
   HuntState state_;
   Coverage coverage_;
-  std::vector<Case> told_before_;     // what known findings need
+  std::vector<KnownFinding> known_;
   std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
   std::optional<FolderLock> lock_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
@@ -95,12 +116,15 @@ class Hunting {
 };
 
 // What is imported once for all runs.
-std::vector<std::string> modules_of(const HuntRequest& request, const std::string& deepspeed) {
+std::vector<std::string> modules_of(const HuntRequest& request, const Versions& versions) {
   std::vector<std::string> modules = {"torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict",
                                       "torch.distributed.tensor"};
   // DeepSpeed asks for a compiler while it starts, which imports these: five seconds of each run.
-  if (!deepspeed.empty())
+  if (versions.contains("deepspeed"))
     modules.insert(modules.end(), {"deepspeed", "torch._inductor.compile_fx", "torch._inductor.select_algorithm"});
+  if (versions.contains("accelerate")) modules.emplace_back("accelerate");
+  if (versions.contains("lightning")) modules.emplace_back("lightning.pytorch");
+  if (versions.contains("transformers")) modules.emplace_back("transformers.trainer");
   modules.insert(modules.end(), request.imports.begin(), request.imports.end());
   return modules;
 }
@@ -109,18 +133,12 @@ Hunting::Hunting(const HuntRequest& request, const Print& print)
     : request_(request),
       print_(print),
       budget_s_(budget_s(request.budget)),
-      trials_(request.python, modules_of(request, deepspeed_version(find_python(request.python)))),
-      state_{{trials_.torch(), deepspeed_version(find_python(request.python)), request.seed, {}, request.imports},
-             0,
-             0,
-             0,
-             0,
-             {},
-             {},
-             {}},
-      coverage_(with_what_is_there(request.only, !state_.of.deepspeed.empty())) {
-  for (const std::string& one : request.known) told_before_.push_back(needed(case_of(one)));
-  state_.of.only = with_what_is_there(request.only, !state_.of.deepspeed.empty());
+      versions_(versions_in(find_python(request.python))),
+      trials_(request.python, modules_of(request, versions_)),
+      coverage_(with_what_is_there(request.only, versions_)) {
+  state_.of = {trials_.torch(), versions_, request.seed, with_what_is_there(request.only, versions_), request.imports};
+  if (!request.again) known_ = known_findings();
+  for (const std::string& one : request.known) known_.push_back(known_by(one));
   folder_.emplace(request.out, "hunt");
   lock_.emplace(folder_->path(), "--out");
   const std::string file = folder_->path() + "/hunt.json";
@@ -157,22 +175,22 @@ void Hunting::learn_refusal(const Case& drawn, const TrialVerdict& verdict) {
   tell(request_.style.faint(fmt::format("  refused   {}: {}\n", case_text(normal(part)), verdict.text)));
 }
 
-// Whether a finding that needs `part` explains this case, which is red: without what it needs the case is not.
-bool Hunting::explains(const Case& part, const Case& drawn) {
-  if (!holds(drawn, part)) return false;
-  Case without = drawn;
-  for (const auto& [name, value] : part) {
-    if (name != "wrapper") without[name] = feature(name).values.front();
+// Whether a finding explains this case that somebody has told already; it is counted.
+bool Hunting::told_before(const Case& drawn) {
+  const auto red = [&](const Case& other) { return tried(other).end == TrialEnd::red; };
+  for (const KnownFinding& one : known_) {
+    if (!explains(one, drawn, red)) continue;
+    ++state_.known[one.name];
+    return true;
   }
-  without = normal(without);
-  return without == drawn || !cannot_be(without).empty() || tried(without).end != TrialEnd::red;
+  return false;
 }
 
-bool Hunting::is_known(const Case& drawn, const TrialVerdict& verdict) {
-  const auto explains_it = [&](const Case& part) { return explains(part, drawn); };
-  if (std::any_of(told_before_.begin(), told_before_.end(), explains_it)) return true;
+// The same for the findings of this hunt.
+bool Hunting::found_before(const Case& drawn, const TrialVerdict& verdict) {
+  const auto red = [&](const Case& other) { return tried(other).end == TrialEnd::red; };
   for (HuntFinding& found : state_.found) {
-    if (found.check != verdict.check || !explains(needed(found.drawn), drawn)) continue;
+    if (found.check != verdict.check || !explains(known_by(found.drawn), drawn, red)) continue;
     ++found.times;
     return true;
   }
@@ -191,7 +209,8 @@ void Hunting::keep(HuntFinding& found) {
   folder_->keep();
 }
 
-void Hunting::take_finding(const Case& drawn, const TrialVerdict& verdict) {
+// Makes it plain and tells it. True where what is left was told before this hunt.
+bool Hunting::take_finding(const Case& drawn, const TrialVerdict& verdict) {
   const auto still = [&](const Case& other) {
     if (interrupted_) return false;
     const TrialVerdict again = tried(other);
@@ -202,10 +221,11 @@ void Hunting::take_finding(const Case& drawn, const TrialVerdict& verdict) {
   found.first = drawn;
   found.number = state_.number;
   found.drawn = shrunk(drawn, kShrinkTries, still, took);
-  if (interrupted_ || is_known(found.drawn, verdict)) return;  // what is left may be what a known one needs
+  if (interrupted_ || found_before(found.drawn, verdict)) return false;
+  if (told_before(found.drawn)) return true;
   trials_.forget();
   TrialVerdict last = tried(found.drawn);
-  if (interrupted_) return;
+  if (interrupted_) return false;
   found.shown = last.end == TrialEnd::red && last.check == verdict.check;
   if (!found.shown) last = verdict;
   found.check = last.check;
@@ -217,31 +237,39 @@ void Hunting::take_finding(const Case& drawn, const TrialVerdict& verdict) {
   for (HuntFinding& known : state_.found) {
     if (known.key != found.key) continue;
     ++known.times;
-    return;
+    return false;
   }
   keep(found);
   Json record = last.found ? comparison_json(*last.found, last.expected.grade, "plain", found.drawn.at("wrapper"))
                            : Json::object();
   record["case"] = case_text(found.drawn);
   record["torch"] = state_.of.torch;
-  record["deepspeed_version"] = state_.of.deepspeed;
+  record["frameworks"] = state_.of.frameworks;
   record["text"] = found.text;
   write_file(found.script.substr(0, found.script.size() - 3) + ".json", dump(record));
   tell(finding_text(found, request_.style));
   state_.found.push_back(std::move(found));
+  return false;
+}
+
+// Whether it was told before this hunt.
+bool Hunting::take_red(const Case& drawn, const TrialVerdict& verdict) {
+  if (told_before(drawn)) return true;
+  return !found_before(drawn, verdict) && take_finding(drawn, verdict);
 }
 
 void Hunting::take(const Case& drawn) {
   const TrialVerdict verdict = tried(drawn);
   if (interrupted_) return;
+  std::string end(name(verdict.end));
   if (verdict.end == TrialEnd::refused) {
     learn_refusal(drawn, verdict);
   } else {
     coverage_.add(drawn);
-    if (verdict.end == TrialEnd::red && !is_known(drawn, verdict)) take_finding(drawn, verdict);
+    if (verdict.end == TrialEnd::red && take_red(drawn, verdict)) end = "known";
   }
   if (interrupted_) return;
-  ++state_.ends[std::string(name(verdict.end))];
+  ++state_.ends[end];
   ++state_.number;
   ++cases_;
 }
@@ -291,7 +319,14 @@ Outcome Hunting::one_case() {
     outcome.report["comparison"] =
         comparison_json(*verdict.found, verdict.expected.grade, "plain", drawn.at("wrapper"));
   tell(verdict_text(drawn, verdict, request_.style));
-  if (verdict.end == TrialEnd::red) folder_->keep();
+  if (verdict.end != TrialEnd::red) return outcome;
+  folder_->keep();
+  for (const KnownFinding& one : known_) {
+    if (!covers(one, drawn)) continue;
+    outcome.report["known"] = one.name;
+    tell(request_.style.faint(fmt::format("        It has what {} needs.\n", one.name)));
+    break;
+  }
   return outcome;
 }
 
@@ -309,8 +344,7 @@ void Hunting::go() {
 }
 
 Outcome Hunting::run() {
-  tell(fmt::format("hunt  torch {}, {}, seed {}\n", state_.of.torch,
-                   state_.of.deepspeed.empty() ? "no DeepSpeed" : "DeepSpeed " + state_.of.deepspeed, request_.seed));
+  tell(head_text(state_.of));
   trials_.warm_up();
   began_ = std::chrono::steady_clock::now();
   if (!request_.one.empty()) return one_case();

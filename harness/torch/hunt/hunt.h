@@ -18,7 +18,8 @@ struct HuntRequest {
   std::uint64_t seed = 1;            // --seed
   std::vector<std::string> only;     // --only: values of features
   std::string one;                   // --case: this one, and no other
-  std::vector<std::string> known;    // --known: cases of findings that are not told again
+  std::vector<std::string> known;    // --known: cases of more findings that are not told again
+  bool again = false;                // --again: those of docs/findings are told, too
   std::vector<std::string> imports;  // --import: modules that the ranks' process imports before they start
   std::string python;                // --python
   std::string out;     // --out: hunt.json, findings and the runs that show them; empty: a temporary folder
@@ -30,7 +31,8 @@ struct HuntRequest {
 // where there is a finding. Throws BadInput.
 Outcome hunt(const HuntRequest& request, const Print& print);
 
-// For people: what became of one case; a finding; the counts at the end.
+// For people: what is hunted in; what became of one case; a finding; the counts at the end.
+std::string head_text(const HuntOf& of);
 std::string verdict_text(const Case& drawn, const TrialVerdict& verdict, const Style& style);
 std::string finding_text(const HuntFinding& found, const Style& style);
 std::string counts_text(const HuntState& state, const Coverage& coverage);

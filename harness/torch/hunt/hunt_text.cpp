@@ -15,6 +15,12 @@ int cases_of(const HuntState& state) {
 
 }  // namespace
 
+std::string head_text(const HuntOf& of) {
+  std::string text = "hunt  torch " + of.torch;
+  for (const auto& [name, version] : of.frameworks) text += fmt::format(", {} {}", name, version);
+  return text + fmt::format(", seed {}\n", of.seed);
+}
+
 std::string verdict_text(const Case& drawn, const TrialVerdict& verdict, const Style& style) {
   const bool red = verdict.end == TrialEnd::red;
   std::string text = fmt::format("  {}  {}: ", red ? style.bad("RED ") : style.good("ok  "), case_text(drawn));
@@ -40,6 +46,9 @@ std::string counts_text(const HuntState& state, const Coverage& coverage) {
   for (const auto& [end, count] : state.ends) ends.push_back(fmt::format("{} {}", end, count));
   std::string text = fmt::format("  cases     {} in {:.0f} s ({} runs): {}\n", cases_of(state), state.wall_s,
                                  state.runs, fmt::join(ends, ", "));
+  std::vector<std::string> known;
+  for (const auto& [name, times] : state.known) known.push_back(fmt::format("{} {}", name, times));
+  if (!known.empty()) text += fmt::format("  known     {}\n", fmt::join(known, ", "));
   const double part =
       coverage.possible() == 0 ? 0 : 100.0 * double(coverage.covered().size()) / double(coverage.possible());
   return text + fmt::format("  pairs     {} of {} pairs of features, {:.0f} %\n", coverage.covered().size(),

@@ -29,20 +29,23 @@ void add_head(const Case& drawn, const std::string& name, const std::string& fro
 
 void add_imports(const Case& drawn, Lines& to) {
   const bool accumulates = drawn.at("accumulation") != "1" && drawn.at("sync") == "last";
+  const bool own = has_own_loop(drawn), prepared = !own && !is_trainer(drawn), resumes = is_on(drawn, "resume");
   const bool waits = accumulates && !is_deepspeed(drawn) && !is_fsdp2(drawn);
-  to.add_if(waits, 0, "import contextlib");
-  to.add_if(is_deepspeed(drawn) && is_on(drawn, "resume"), 0, "import os");
+  to.add_if(own ? waits : prepared, 0, "import contextlib");
+  to.add_if(is_trainer(drawn) || ((is_deepspeed(drawn) || !own) && resumes) || (is_deepspeed(drawn) && !own), 0,
+            "import os");
   to.add(0, "import sys");
   to.add_if(is_deepspeed(drawn), 0, "import deepspeed");
   to.add(0, "import torch").add(0, "import torch.distributed as dist");
   to.add_if(drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn), 0, "import torch.distributed.fsdp as fsdp");
   to.add(0, "import torch.nn as nn").add(0, "import torch.nn.functional as F");
-  to.add_if(!is_deepspeed(drawn) && is_on(drawn, "resume"), 0,
+  to.add_if(own && !is_deepspeed(drawn) && resumes, 0,
             "from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict");
   to.add_if(is_fsdp2(drawn), 0, "from torch.distributed.device_mesh import init_device_mesh");
   to.add_if(is_on(drawn, "redundancy"), 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
   to.add_if(is_on(drawn, "shard_last"), 0, "from torch.distributed.tensor import Shard");
   to.add_if(drawn.at("recompute") != "off", 0, "from torch.utils.checkpoint import checkpoint");
+  add_loop_imports(drawn, to);
   to.gap().add(0, "PLAIN = \"--plain\" in sys.argv");
 }
 
@@ -67,8 +70,10 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
     to.add(depth, "with deepspeed.zero.Init(config_dict_or_path=CONFIG, enabled=not PLAIN):")
         .add(depth + 1, "model = Model()");
   else
-    to.add(depth, narrow ? "model = Model().bfloat16()" : "model = Model()");
-  if (zero)
+    to.add(depth,
+           fmt::format("model = {}{}", drawn.at("loop") == "lightning" ? "(Model if PLAIN else Training)()" : "Model()",
+                       narrow ? ".bfloat16()" : ""));
+  if (zero || !has_own_loop(drawn))
     to.add(depth, "net = model");
   else
     add_wrapping(drawn, depth, to);
@@ -85,7 +90,9 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   if (is_on(drawn, "redundancy")) to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
-  if (zero)
+  if (!has_own_loop(drawn))
+    add_prepare(drawn, depth, to);
+  else if (zero)
     to.add(depth, "if not PLAIN:")
         .add(depth + 1,
              fmt::format("net, _, _, _ = deepspeed.initialize({}model=model, optimizer=optimizer, config=CONFIG)",
@@ -98,18 +105,108 @@ std::string names_of_objects(const Case& drawn) {
 
 // They are made once; where the training resumes, again.
 void add_build(const Case& drawn, Lines& to) {
-  if (!is_on(drawn, "resume")) {
+  if (!is_on(drawn, "resume") && !is_trainer(drawn)) {
     to.gap().add(0, "dist.init_process_group(\"gloo\")");
+    add_loop(drawn, to);
     add_objects(drawn, "1", 0, to);
     return;
   }
   to.gap().add(0, "def build(seed):");
   add_objects(drawn, "seed", 1, to);
   to.add(1, "return " + names_of_objects(drawn));
-  to.gap().add(0, "dist.init_process_group(\"gloo\")").add(0, names_of_objects(drawn) + " = build(1)");
+  if (is_trainer(drawn)) return;
+  to.gap().add(0, "dist.init_process_group(\"gloo\")");
+  add_loop(drawn, to);
+  to.add(0, names_of_objects(drawn) + " = build(1)");
 }
 
-// The training by hand averages gradients.
+void add_cast(const Case& drawn, Lines& to) {
+  if (!casts_by_hand(drawn)) return;
+  const std::string turn = turn_of(drawn);
+  to.gap().add(0, fmt::format("def by_hand(model, x, {}):", turn));
+  to.add(1, "weights = {name: p.bfloat16() for name, p in model.named_parameters()}");
+  to.add(1, fmt::format("return torch.func.functional_call(model, weights, (x, {}))", turn));
+}
+
+// Behind some steps: the state goes into new objects.
+void add_resume(const Case& drawn, Lines& to) {
+  const std::string made = names_of_objects(drawn) + " = build(2)";
+  to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
+  const bool restores = is_on(drawn, "dropout") && drawn.at("loop") != "accelerate";  // which does so itself
+  to.add_if(restores, 2, "random = torch.get_rng_state()");
+  if (!has_own_loop(drawn)) {
+    add_resume_of_loop(drawn, made, to);
+  } else if (is_deepspeed(drawn)) {
+    to.add(2, "folder = os.path.splitext(os.path.abspath(__file__))[0] + \".saved\"");
+    to.add(2, "net.save_checkpoint(folder)").add(2, made).add(2, "net.load_checkpoint(folder)");
+  } else {
+    to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
+    to.add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)").add(2, made);
+    to.add(2, "set_state_dict(net, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)");
+    to.add_if(is_on(drawn, "schedule"), 2, "schedule.load_state_dict(place)");
+  }
+  to.add_if(restores, 2, "torch.set_rng_state(random)");
+}
+
+void add_step_of_zero(const Case& drawn, int depth, const std::string& divided, Lines& to) {
+  add_loss(drawn, depth, to);
+  to.add(depth, "if not PLAIN:").add(depth + 1, "net.backward(loss)").add(depth + 1, "net.step()");
+  to.add(depth, "else:").add(depth + 1, divided + ".backward()");
+  to.add_if(depth > 1, 1, "if PLAIN:");  // of one micro-batch the step goes on in the same branch
+  add_gradients(drawn, 2, to);
+  add_clipping(drawn, 2, to);
+  add_optimizer_step(drawn, 2, to);
+}
+
+void add_step_of_torch(const Case& drawn, int depth, const std::string& divided, Lines& to) {
+  const int last = std::stoi(drawn.at("accumulation")) - 1;
+  const bool waits = last > 0 && drawn.at("sync") == "last";
+  if (waits && is_fsdp2(drawn)) {
+    to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_requires_gradient_sync(micro == {})", last));
+  } else if (waits) {
+    to.add(depth, fmt::format("waits = micro < {} and not PLAIN", last));
+    to.add(depth++, "with net.no_sync() if waits else contextlib.nullcontext():");
+  }
+  if (last > 0 && is_on(drawn, "keep"))
+    to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_reshard_after_backward(micro == {})", last));
+  add_loss(drawn, depth, to);
+  to.add(depth, divided + ".backward()");
+  to.add(1, "if PLAIN:");
+  add_gradients(drawn, 2, to);
+  add_clipping(drawn, 1, to);
+  add_optimizer_step(drawn, 1, to);
+}
+
+// Its forward pass uses what the last step left.
+void add_end(const Case& drawn, Lines& to) {
+  const std::string& steps = drawn.at("steps");
+  const std::string turn = !goes_by_micro_batch(drawn) ? steps : drawn.at("branch") == "late" ? "1" : "0";
+  const std::string last = fmt::format("batch({}, 0)[0], {})", steps, turn);
+  to.add(0, casts_by_hand(drawn) ? fmt::format("by_hand(model, {0} if PLAIN else net({0}", last) : "net(" + last);
+  to.add(0, "dist.destroy_process_group()");
+}
+
+void add_training(const Case& drawn, Lines& to) {
+  const std::string& micro_batches = drawn.at("accumulation");
+  const std::string divided = micro_batches == "1" ? "loss" : fmt::format("(loss / {})", micro_batches);
+  if (is_trainer(drawn)) return add_trainer_program(drawn, divided, to);
+  to.add(0, fmt::format("for step in range({}):", drawn.at("steps")));
+  if (is_on(drawn, "resume")) add_resume(drawn, to);
+  if (!has_own_loop(drawn)) {
+    add_step_of_loop(drawn, divided, to);
+  } else {
+    if (micro_batches == "1")
+      to.add(1, "x, y = batch(step, 0)");
+    else
+      to.add(1, fmt::format("for micro in range({}):", micro_batches)).add(2, "x, y = batch(step, micro)");
+    const int depth = micro_batches == "1" ? 1 : 2;
+    is_deepspeed(drawn) ? add_step_of_zero(drawn, depth, divided, to) : add_step_of_torch(drawn, depth, divided, to);
+  }
+  to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")");
+}
+
+}  // namespace
+
 void add_gradients(const Case& drawn, int depth, Lines& to) {
   to.add(depth++, "for p in model.parameters():");
   if (drawn.at("branch") == "rank") {
@@ -128,32 +225,6 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
   to.add(depth + 1, "p.grad /= dist.get_world_size()");
 }
 
-void add_cast(const Case& drawn, Lines& to) {
-  if (!casts_by_hand(drawn)) return;
-  const std::string turn = turn_of(drawn);
-  to.gap().add(0, fmt::format("def by_hand(model, x, {}):", turn));
-  to.add(1, "weights = {name: p.bfloat16() for name, p in model.named_parameters()}");
-  to.add(1, fmt::format("return torch.func.functional_call(model, weights, (x, {}))", turn));
-}
-
-// Behind some steps: the state goes into new objects.
-void add_resume(const Case& drawn, Lines& to) {
-  const std::string made = names_of_objects(drawn) + " = build(2)";
-  to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
-  to.add_if(is_on(drawn, "dropout"), 2, "random = torch.get_rng_state()");
-  if (is_deepspeed(drawn)) {
-    to.add(2, "folder = os.path.splitext(os.path.abspath(__file__))[0] + \".saved\"");
-    to.add(2, "net.save_checkpoint(folder)").add(2, made).add(2, "net.load_checkpoint(folder)");
-  } else {
-    to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
-    to.add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)").add(2, made);
-    to.add(2, "set_state_dict(net, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)");
-    to.add_if(is_on(drawn, "schedule"), 2, "schedule.load_state_dict(place)");
-  }
-  to.add_if(is_on(drawn, "dropout"), 2, "torch.set_rng_state(random)");
-}
-
-// A micro-batch, at this depth.
 void add_loss(const Case& drawn, int depth, Lines& to) {
   const std::string turn = turn_of(drawn);
   const std::string call = casts_by_hand(drawn)
@@ -162,7 +233,8 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
   std::string logits = call + (drawn.at("output") == "dict" ? "[\"logits\"]" : "");
   if (drawn.at("precision") == "bf16") logits += ".float()";
   if (drawn.at("precision") == "autocast") {
-    to.add(depth, "with torch.autocast(\"cpu\", dtype=torch.bfloat16):");
+    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.bfloat16{}):",
+                              has_own_loop(drawn) ? "" : ", enabled=PLAIN"));  // others have it as their option
     ++depth;
   }
   if (drawn.at("forwards") == "1") {
@@ -182,60 +254,10 @@ void add_clipping(const Case& drawn, int depth, Lines& to) {
     to.add(depth, "nn.utils.clip_grad_norm_(net.parameters(), 0.2)");
 }
 
-void add_update(const Case& drawn, int depth, Lines& to) {
-  add_clipping(drawn, depth, to);
+void add_optimizer_step(const Case& drawn, int depth, Lines& to) {
   to.add(depth, "optimizer.step()").add_if(is_on(drawn, "schedule"), depth, "schedule.step()");
   to.add(depth, "optimizer.zero_grad()");
 }
-
-void add_step_of_zero(const Case& drawn, int depth, const std::string& divided, Lines& to) {
-  add_loss(drawn, depth, to);
-  to.add(depth, "if not PLAIN:").add(depth + 1, "net.backward(loss)").add(depth + 1, "net.step()");
-  to.add(depth, "else:").add(depth + 1, divided + ".backward()");
-  to.add_if(depth > 1, 1, "if PLAIN:");  // of one micro-batch the step goes on in the same branch
-  add_gradients(drawn, 2, to);
-  add_update(drawn, 2, to);
-}
-
-void add_step_of_torch(const Case& drawn, int depth, const std::string& divided, Lines& to) {
-  const int last = std::stoi(drawn.at("accumulation")) - 1;
-  const bool waits = last > 0 && drawn.at("sync") == "last";
-  if (waits && is_fsdp2(drawn)) {
-    to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_requires_gradient_sync(micro == {})", last));
-  } else if (waits) {
-    to.add(depth, fmt::format("waits = micro < {} and not PLAIN", last));
-    to.add(depth++, "with net.no_sync() if waits else contextlib.nullcontext():");
-  }
-  if (last > 0 && is_on(drawn, "keep"))
-    to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_reshard_after_backward(micro == {})", last));
-  add_loss(drawn, depth, to);
-  to.add(depth, divided + ".backward()");
-  to.add(1, "if PLAIN:");
-  add_gradients(drawn, 2, to);
-  add_update(drawn, 1, to);
-}
-
-void add_training(const Case& drawn, Lines& to) {
-  const std::string& micro_batches = drawn.at("accumulation");
-  const std::string divided = micro_batches == "1" ? "loss" : fmt::format("(loss / {})", micro_batches);
-  to.add(0, fmt::format("for step in range({}):", drawn.at("steps")));
-  if (is_on(drawn, "resume")) add_resume(drawn, to);
-  if (micro_batches == "1")
-    to.add(1, "x, y = batch(step, 0)");
-  else
-    to.add(1, fmt::format("for micro in range({}):", micro_batches)).add(2, "x, y = batch(step, micro)");
-  const int depth = micro_batches == "1" ? 1 : 2;
-  is_deepspeed(drawn) ? add_step_of_zero(drawn, depth, divided, to) : add_step_of_torch(drawn, depth, divided, to);
-  to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")");
-  // Its forward pass uses what the last step left.
-  const std::string& steps = drawn.at("steps");
-  const std::string turn = !goes_by_micro_batch(drawn) ? steps : drawn.at("branch") == "late" ? "1" : "0";
-  const std::string last = fmt::format("batch({}, 0)[0], {})", steps, turn);
-  to.add(0, casts_by_hand(drawn) ? fmt::format("by_hand(model, {0} if PLAIN else net({0}", last) : "net(" + last);
-  to.add(0, "dist.destroy_process_group()");
-}
-
-}  // namespace
 
 bool fills_with_zeros(const Case& drawn) {
   // FSDP1 has a flat gradient of each unit: none, where the layer is a unit of its own that a step does not use.
@@ -263,6 +285,7 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
   if (is_deepspeed(drawn)) add_config(drawn, script);
   add_build(drawn, script);
   add_training(drawn, script);
+  add_end(drawn, script);
   return script.text();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "harness/torch/hunt/features.h"
 
@@ -34,6 +35,27 @@ void add_model(const Case& drawn, Lines& to);
 void add_data(const Case& drawn, Lines& to);
 void add_config(const Case& drawn, Lines& to);               // DeepSpeed's
 void add_wrapping(const Case& drawn, int depth, Lines& to);  // the others'
+// What is passed to DDP, beside the model.
+std::vector<std::string> ddp_options(const Case& drawn);
+// Words with commas behind them, in as many lines as they take.
+void add_words(const std::vector<std::string>& words, int depth, Lines& to);
+
+// The parts of a step, at this depth: the loss of a micro-batch; gradients averaged by hand; the gradient's norm; the
+// optimizer.
+void add_loss(const Case& drawn, int depth, Lines& to);
+void add_gradients(const Case& drawn, int depth, Lines& to);
+void add_clipping(const Case& drawn, int depth, Lines& to);
+void add_optimizer_step(const Case& drawn, int depth, Lines& to);
+
+// What accelerate, Fabric and Trainers need, where one of them drives the training.
+void add_loop_imports(const Case& drawn, Lines& to);
+void add_loop(const Case& drawn, Lines& to);                // the object that drives it
+void add_prepare(const Case& drawn, int depth, Lines& to);  // the model and its optimizer are given to it
+void add_resume_of_loop(const Case& drawn, const std::string& made, Lines& to);
+void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to);
+void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to);  // from its loss to its end
+bool has_own_loop(const Case& drawn);
+bool is_trainer(const Case& drawn);  // it has the loop over steps, too
 
 bool is_on(const Case& drawn, const char* name);
 bool is_deepspeed(const Case& drawn);

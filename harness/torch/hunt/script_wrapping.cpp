@@ -13,26 +13,9 @@ using Names = std::vector<std::string>;
 
 std::string joined(const Names& words) { return fmt::format("{}", fmt::join(words, ", ")); }
 
-// Words with commas between them, in as many lines as they take.
-void add_words(const Names& words, int depth, Lines& to) {
-  constexpr std::size_t kColumns = 100;
-  std::string line;
-  for (const std::string& word : words) {
-    if (!line.empty() && line.size() + word.size() + std::size_t(depth) * 4 + 3 > kColumns) {
-      to.add(depth, line);
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word + ',';
-  }
-  to.add_if(!line.empty(), depth, line);
-}
-
 void add_ddp(const Case& drawn, int depth, Lines& to) {
-  Names options = {"model"};
-  if (is_on(drawn, "static_graph")) options.emplace_back("static_graph=True");
-  if (is_on(drawn, "bucket_view")) options.emplace_back("gradient_as_bucket_view=True");
-  if (is_on(drawn, "find_unused")) options.emplace_back("find_unused_parameters=True");
-  if (drawn.at("ddp_bucket") == "small") options.emplace_back("bucket_cap_mb=0.0002");
+  Names options = ddp_options(drawn);
+  options.insert(options.begin(), "model");
   to.add(depth, fmt::format("net = model if PLAIN else nn.parallel.DistributedDataParallel({})", joined(options)));
 }
 
@@ -110,6 +93,28 @@ Names zero_optimization(const Case& drawn) {
 }
 
 }  // namespace
+
+void add_words(const Names& words, int depth, Lines& to) {
+  constexpr std::size_t kColumns = 100;
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty() && line.size() + word.size() + std::size_t(depth) * 4 + 3 > kColumns) {
+      to.add(depth, line);
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word + ',';
+  }
+  to.add_if(!line.empty(), depth, line);
+}
+
+Names ddp_options(const Case& drawn) {
+  Names options;
+  if (is_on(drawn, "static_graph")) options.emplace_back("static_graph=True");
+  if (is_on(drawn, "bucket_view")) options.emplace_back("gradient_as_bucket_view=True");
+  if (is_on(drawn, "find_unused")) options.emplace_back("find_unused_parameters=True");
+  if (drawn.at("ddp_bucket") == "small") options.emplace_back("bucket_cap_mb=0.0002");
+  return options;
+}
 
 bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && drawn.at("wrap") != "root"; }
 

@@ -45,7 +45,7 @@ HuntFinding finding_of(const Json& json) {
 HuntOf of_json(const Json& json) {
   HuntOf of;
   of.torch = json.at("torch");
-  of.deepspeed = json.at("deepspeed_version");
+  of.frameworks = json.at("frameworks").get<Versions>();
   of.seed = json.at("seed");
   of.only = json.at("only").get<std::vector<std::string>>();
   of.imports = json.at("imports").get<std::vector<std::string>>();
@@ -58,6 +58,7 @@ void read(const Json& json, HuntState& state, Coverage& coverage) {
   state.wall_s = json.at("wall_s");
   state.processor_s = json.at("processor_s");
   state.ends = json.at("ends").get<std::map<std::string, int>>();
+  state.known = json.at("known").get<std::map<std::string, int>>();
   for (const Json& one : json.at("refusals"))
     state.refusals.push_back({one.at("case").get<Case>(), one.at("words"), one.at("times")});
   for (const Json& one : json.at("found")) state.found.push_back(finding_of(one));
@@ -75,7 +76,7 @@ Json to_json(const HuntState& state, const Coverage& coverage) {
   for (const auto& [end, count] : state.ends) cases += count;
   return {{"schema", kHuntSchema},
           {"torch", state.of.torch},
-          {"deepspeed_version", state.of.deepspeed},
+          {"frameworks", state.of.frameworks},
           {"seed", state.of.seed},
           {"only", state.of.only},
           {"imports", state.of.imports},
@@ -85,6 +86,7 @@ Json to_json(const HuntState& state, const Coverage& coverage) {
           {"wall_s", state.wall_s},
           {"processor_s", state.processor_s},
           {"ends", state.ends},
+          {"known", state.known},
           {"pairs", {{"covered", coverage.covered().size()}, {"possible", coverage.possible()}}},
           {"refusals", refusals},
           {"found", found},

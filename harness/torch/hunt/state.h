@@ -24,9 +24,12 @@ struct HuntFinding {
   std::string script;  // file
 };
 
+using Versions = std::map<std::string, std::string>;  // of packages
+
 // What a hunt is of: another one of these takes another folder.
 struct HuntOf {
-  std::string torch, deepspeed;  // versions; deepspeed: "" where there is none
+  std::string torch;    // its version
+  Versions frameworks;  // of those that are there
   std::uint64_t seed = 1;
   std::vector<std::string> only, imports;
   friend bool operator==(const HuntOf&, const HuntOf&) = default;
@@ -37,7 +40,8 @@ struct HuntState {
   int number = 0;  // of the next case
   int runs = 0;    // of scripts, those that shrink and measure included
   double wall_s = 0, processor_s = 0;
-  std::map<std::string, int> ends;  // cases, by how they ended
+  std::map<std::string, int> ends;   // cases, by how they ended; "known": red, and told before
+  std::map<std::string, int> known;  // findings that were told before: how many cases each explains
   std::vector<Refusal> refusals;
   std::vector<HuntFinding> found;
 };

@@ -266,12 +266,14 @@ class Habits:
     def watch_clipping(self) -> None:
         from torch.nn import utils
 
-        for name in ("clip_grad_norm_", "clip_grad_value_"):
+        for name, limit in {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}.items():
             own = getattr(utils, name)
 
-            def clip(parameters: Any, limit: Any, *args: Any, _own: Any = own, **options: Any) -> Any:
-                self.clips(limit)
-                return _own(parameters, limit, *args, **options)
+            def clip(*args: Any, _own: Any = own, _limit: str = limit, **options: Any) -> Any:
+                given = args[1] if len(args) > 1 else options.get(_limit)
+                if given is not None:  # what is missing is told by torch itself
+                    self.clips(given)
+                return _own(*args, **options)
 
             setattr(utils, name, clip)
             setattr(utils.clip_grad, name, clip)

@@ -13,12 +13,13 @@ from seeksim_torch.plan import Record
 
 # Modules that only wrap another one, and where they keep it: names of weights are the same with and without them.
 _WRAPPERS = {
-    "DistributedDataParallel": "module",
-    "DataParallel": "module",
-    "FullyShardedDataParallel": "_fsdp_wrapped_module",
-    "CheckpointWrapper": "_checkpoint_wrapped_module",
-    "OptimizedModule": "_orig_mod",
-    "DeepSpeedEngine": "module",
+    "DistributedDataParallel": ("module",),
+    "DataParallel": ("module",),
+    "FullyShardedDataParallel": ("_fsdp_wrapped_module",),
+    "CheckpointWrapper": ("_checkpoint_wrapped_module",),
+    "OptimizedModule": ("_orig_mod",),
+    "DeepSpeedEngine": ("module",),
+    "_FabricModule": ("_forward_module", "_original_module"),
 }
 
 
@@ -32,9 +33,9 @@ def class_name(module: torch.nn.Module) -> str:
 def walk(module: torch.nn.Module, prefix: str = "") -> Iterator[Tuple[str, torch.nn.Module]]:
     """Modules below this one with their names, without what wrappers add."""
     yield prefix, module
-    wrapped = _WRAPPERS.get(type(module).__name__)
+    wrapped = _WRAPPERS.get(type(module).__name__, ())
     for name, child in module.named_children():
-        inner = prefix if name == wrapped else f"{prefix}.{name}" if prefix else name
+        inner = prefix if name in wrapped else f"{prefix}.{name}" if prefix else name
         yield from walk(child, inner)
 
 

@@ -102,12 +102,12 @@ def _watch_torch(saves: Saves) -> None:
     own = torch.save
 
     @functools.wraps(own)
-    def save(thing: Any, target: Any, *args: Any, **options: Any) -> None:
+    def save(obj: Any, f: Any, *args: Any, **options: Any) -> None:  # torch's own names
         if saves.inside:
-            own(thing, target, *args, **options)
+            own(obj, f, *args, **options)
         else:
             with saves.watcher.during("checkpoint"):
-                saves.save(own, thing, target, args, options)
+                saves.save(own, obj, f, args, options)
 
     torch.save = save
     torch.serialization.save = save

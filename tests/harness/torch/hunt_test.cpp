@@ -5,16 +5,19 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <set>
 
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/torch/hunt/draw.h"
+#include "harness/torch/hunt/known.h"
 #include "harness/torch/hunt/script.h"
 #include "harness/torch/hunt/shrink.h"
 #include "harness/torch/hunt/state.h"
 #include "harness/torch/hunt/trial.h"
 #include "tests/harness/torch/made_run.h"
+#include "tests/support/paths.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -149,6 +152,47 @@ TEST(TorchHunt, ALayerOfSomeMicroBatchesKnowsWhichOneItIs) {
   EXPECT_FALSE(cannot_be(case_of("wrapper=zero3, branch=late")).empty()) << "a step has one micro-batch";
 }
 
+TEST(TorchHunt, OthersThanTheScriptDriveTheTraining) {
+  const auto has = [](const std::string& drawn, const std::vector<std::string>& all) {
+    ASSERT_EQ(cannot_be(case_of(drawn)), "");
+    const std::string text = program(case_of(drawn));
+    for (const std::string& words : all) EXPECT_NE(text.find(words), std::string::npos) << words << '\n' << text;
+  };
+  has("wrapper=ddp, loop=accelerate, accumulation=2, clip=on, bucket_view=on",
+      {"gradient_accumulation_steps=2", "DistributedDataParallelKwargs(gradient_as_bucket_view=True)",
+       "else accelerator.accumulate(net):", "accelerator.clip_grad_norm_(net.parameters(), 0.2)"});
+  has("wrapper=zero2, loop=accelerate, schedule=on",
+      {"DeepSpeedPlugin(hf_ds_config=CONFIG)", "accelerator.prepare(model, optimizer, schedule)"});
+  has("wrapper=ddp, loop=fabric, accumulation=2, resume=on",
+      {"fabric.backward((loss / 2))", "fabric.load(FOLDER, {\"net\": net, \"optimizer\": optimizer})"});
+  has("wrapper=ddp, loop=lightning, precision=bf16, resume=on",
+      {"precision=\"bf16-true\"", "fit(1, 1, None)", "net = fit(2, 2, FOLDER)"});
+  has("wrapper=ddp, loop=trainer, steps=4, resume=on",
+      {"save_steps=2", "net = fit(2, 4, FOLDER + \"/checkpoint-2\")", "lr_scheduler_type=\"constant\""});
+  EXPECT_NE(cannot_be(case_of("wrapper=zero1, loop=fabric")), "");
+  EXPECT_THROW(case_of("wrapper=fsdp2, loop=accelerate"), BadInput);
+}
+
+TEST(TorchHunt, AKnownFindingExplainsWhatIsRightWithoutIt) {
+  for (const KnownFinding& one : known_findings()) {
+    EXPECT_TRUE(std::filesystem::exists(paths::source_dir() + "/docs/findings/" + one.name + ".md")) << one.name;
+    Case drawn = plain_case(one.when.at("wrapper").front());
+    for (const auto& [name, values] : Case{{"inputs", "tokens"}, {"accumulation", "2"}}) drawn[name] = values;
+    for (const auto& [name, values] : one.when) drawn[name] = values.back();
+    ASSERT_EQ(cannot_be(normal(drawn)), "") << case_text(drawn);
+    int asked = 0;
+    const auto red = [&](bool is) { return [&asked, is](const Case&) { return ++asked, is; }; };
+    EXPECT_TRUE(explains(one, drawn, red(false)));
+    EXPECT_FALSE(explains(one, drawn, red(true))) << "without it the case is red, too";
+    EXPECT_EQ(asked, 2);
+    EXPECT_FALSE(explains(one, plain_case("ddp"), red(false)));
+    EXPECT_EQ(asked, 2) << "it is not run";
+  }
+  EXPECT_TRUE(explains(known_by("wrapper=ddp, clip=on"), case_of("wrapper=ddp, clip=on, norm=on"),
+                       [](const Case& one) { return one.at("clip") == "on"; }));
+  EXPECT_THROW(known_by("wrapper=ddp, clip=yes"), BadInput);
+}
+
 TEST(TorchHunt, APlainFindingHasFewLines) {
   for (const std::string& wrapper : features().front().values) {
     const std::string text = program(plain_case(wrapper));
@@ -199,6 +243,7 @@ TEST(TorchShrink, WhatIsNeededStays) {
                 drawn, 100, [](const Case&) { return false; }, took),
             drawn);
   EXPECT_EQ(needed(left).size(), 5u);
+  EXPECT_EQ(normal(needed(left)), left) << "a part makes a case";
   EXPECT_TRUE(holds(drawn, needed(left)) || drawn.at("depth") != "2");
 }
 
@@ -213,12 +258,13 @@ TEST(TorchHuntState, GoesOnWhereItEnded) {
   const harness::testing::TemporaryFolder folder;
   Coverage coverage({"wrapper=ddp"}), other({"wrapper=ddp"});
   HuntState state;
-  state.of = {"2.15.0", "0.19.8", 3, {"wrapper=ddp"}, {}};
+  state.of = {"2.15.0", {{"deepspeed", "0.19.8"}}, 3, {"wrapper=ddp"}, {}};
   state.number = 7;
   state.runs = 21;
   state.wall_s = 12.5;
   state.processor_s = 20.25;
   state.ends = {{"same", 5}, {"red", 2}};
+  state.known = {{"zero3-unused-layer", 1}};
   state.refusals = {{{{"wrapper", "ddp"}, {"scalar", "on"}}, "RuntimeError: no", 2}};
   HuntFinding found;
   found.drawn = found.first = case_of("wrapper=ddp,bucket_view=on");
