@@ -61,6 +61,7 @@ std::vector<Feature> all_features() {
           "branch", {"off", "step", "rank", "late", "early"},
           "a layer that odd steps use; that some ranks use in a step; that all micro-batches but the first use; "
           "that the first one uses"),
+      of_training("experts", {"0", "3"}, "each sample goes to one of them, so that some get none"),
       of_training("forwards", {"1", "2"}, "forward passes before a backward pass"),
       of_training("scalar", off_on, "a parameter without a dimension"),
       of_training("strided", off_on, "a parameter that lies transposed in memory"),

@@ -137,7 +137,10 @@ Hunting::Hunting(const HuntRequest& request, const Print& print)
       trials_(request.python, modules_of(request, versions_)),
       coverage_(with_what_is_there(request.only, versions_)) {
   state_.of = {trials_.torch(), versions_, request.seed, with_what_is_there(request.only, versions_), request.imports};
-  if (!request.again) known_ = known_findings();
+  if (!request.again) {
+    known_ = known_findings();
+    for (const Refusal& one : known_refusals()) coverage_.refuse(one.part);
+  }
   for (const std::string& one : request.known) known_.push_back(known_by(one));
   folder_.emplace(request.out, "hunt");
   lock_.emplace(folder_->path(), "--out");

@@ -20,6 +20,33 @@ const std::vector<KnownFinding>& known_findings() {
   return all;
 }
 
+const std::vector<Refusal>& known_refusals() {
+  static const std::vector<Refusal> all = [] {
+    std::vector<Refusal> rows;
+    const auto add = [&](const std::vector<std::string>& wrappers, const Case& part, const std::string& words) {
+      for (const std::string& wrapper : wrappers) {
+        rows.push_back({part, words, 1});
+        rows.back().part["wrapper"] = wrapper;
+      }
+    };
+    const std::vector<std::string> zero = {"zero0", "zero1", "zero2", "zero3"};
+    const Case reused = {{"inputs", "tokens"}, {"reused", "on"}, {"recompute", "reentrant"}};
+    add(zero, {{"scalar", "on"}}, "self.dim() cannot be 0 to view Float as Byte");
+    add(zero, {{"strided", "on"}}, "self.stride(-1) must be 1 to view Float as Byte");
+    add({"zero3"}, {{"granularity", "1000"}}, "Cannot reduce scatter gradients whose size is not same as the params");
+    Case large_bucket = reused;
+    large_bucket["bucket"] = feature("bucket").values.front();
+    add({"zero3"}, large_bucket, "AssertionError");
+    add({"zero2"}, reused, "has already been reduced. Gradient computed twice");
+    add({"ddp", "fsdp2", "hsdp"}, {{"unused", "on"}, {"resume", "on"}, {"loop", "own"}},
+        "Missing optimizer state for parameter 'unused' in checkpoint");
+    add({"fsdp1"}, {{"branch", "early"}}, "should use _saved_grad_shard");
+    add({"fsdp1"}, {{"strided", "on"}, {"resume", "on"}}, "Only torch.contiguous_format memory_format is supported");
+    return rows;
+  }();
+  return all;
+}
+
 KnownFinding known_by(const Case& found) {
   KnownFinding known;
   known.name = case_text(found);

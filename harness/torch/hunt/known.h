@@ -1,4 +1,5 @@
-// Findings that are told already: a hunt counts the cases that they explain, and does not tell them again.
+// What is told already. A hunt counts the cases that a finding explains, and does not tell it again; what a framework
+// is known to refuse is not drawn.
 #pragma once
 
 #include <functional>
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/torch/hunt/features.h"
+#include "harness/torch/hunt/draw.h"
 
 namespace seeksim::harness::torch {
 
@@ -18,6 +19,8 @@ struct KnownFinding {
 // Those of docs/findings, a row for each form. A release without the mistake is green there, so that the row says
 // nothing.
 const std::vector<KnownFinding>& known_findings();
+// Features that a framework refuses together with an error (docs/torch-findings.md).
+const std::vector<Refusal>& known_refusals();
 // What --known names. Throws BadInput.
 KnownFinding known_by(const std::string& text);
 // One that a hunt found.

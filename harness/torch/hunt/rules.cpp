@@ -33,6 +33,8 @@ const std::vector<Rule>& impossible() {
              "DDP has to look for what is not used."),
       cannot({{"static_graph", {"on"}}, {"accumulation", kMore}, {"sync", {"last"}}},
              "A static graph does not go with no_sync() in its first step (PyTorch #143580)."),
+      cannot({{"experts", {"3"}}, {"precision", {"autocast", "bf16"}}},
+             "A sample that rounding sends elsewhere says nothing."),
       cannot({{"redundancy", {"on"}}, {"resume", {"on"}}}, "Its state has to be gathered by a call of its own."),
       cannot({{"precision", {"autocast"}}, {"wrapper", kDeepSpeed}}, "DeepSpeed has bf16 of its own."),
       cannot({{"flat", {"on"}}, {"optimizer", {"groups"}}}, "A flat parameter is in one group."),
@@ -96,6 +98,9 @@ Rule expected_of(const Case& drawn) {
       {{{"optimizer", {"fused"}}, {"wrapper", kSharded}},
        Grade::reassociated,
        "The fused kernel rounds in vectors otherwise than at a shard's end."},
+      {{{"experts", {"3"}}, {"wrapper", {"zero1", "zero2"}}, {"aligned", {"false"}}},
+       Grade::reassociated,
+       "Weights lie unaligned in a flat buffer, where a small product of matrices rounds otherwise."},
       {{{"ds_linear", {"true"}}}, Grade::reassociated, "DeepSpeed's linear layer multiplies in another shape."},
   };
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.covers(drawn); });

@@ -27,6 +27,11 @@ void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
         .add(3, fmt::format("{} for _ in range({})", block, drawn.at("depth")))
         .add(2, ")");
   to.add_if(drawn.at("branch") != "off", 2, fmt::format("self.other = nn.Linear({0}, {0})", width));
+  if (drawn.at("experts") != "0") {
+    to.add(2, fmt::format("self.gate = nn.Linear({}, {})", width, drawn.at("experts")));
+    to.add(2, fmt::format("self.experts = nn.ModuleList([nn.Linear({0}, {0}) for _ in range({1})])", width,
+                          drawn.at("experts")));
+  }
   to.add_if(drawn.at("scalar") == "on", 2, "self.scale = nn.Parameter(torch.tensor(0.5))");
   to.add_if(drawn.at("strided") == "on", 2,
             fmt::format("self.mix = nn.Parameter(torch.randn({}, 5).t())  # lies transposed in memory", width));
@@ -52,6 +57,12 @@ void add_forward(const Case& drawn, Lines& to) {
   to.add_if(several, 2, "for block in self.blocks:").add(several ? 3 : 2, "h = h + " + block);
   to.add_if(drawn.at("reused") == "on", 2, "h = h + self.blocks[0](h)");
   to.add_if(drawn.at("strided") == "on", 2, "h = h + h @ self.mix.t() @ self.mix");
+  if (drawn.at("experts") != "0") {
+    to.add(2, "weight, chosen = F.softmax(self.gate(h), -1).max(-1)").add(2, "mixed = torch.zeros_like(h)");
+    to.add(2, "for i, expert in enumerate(self.experts):");
+    to.add(3, "mixed = mixed.index_put((chosen == i,), expert(h[chosen == i]))");
+    to.add(2, "h = h + mixed * weight.unsqueeze(-1)");
+  }
   to.add_if(drawn.at("branch") == "step", 2, "if step % 2:");
   to.add_if(drawn.at("branch") == "rank", 2, "if dist.get_rank() == step % 2:");
   to.add_if(drawn.at("branch") == "late", 2, "if micro:");

@@ -193,6 +193,23 @@ TEST(TorchHunt, AKnownFindingExplainsWhatIsRightWithoutIt) {
   EXPECT_THROW(known_by("wrapper=ddp, clip=yes"), BadInput);
 }
 
+TEST(TorchHunt, WhatIsKnownToBeRefusedIsNotDrawn) {
+  Coverage coverage({});
+  const std::size_t before = coverage.possible();
+  for (const Refusal& one : known_refusals()) {
+    const Case drawn = normal(one.part);
+    for (const auto& [name, value] : one.part) EXPECT_TRUE(value == drawn.at(name) || name == "branch") << name;
+    EXPECT_FALSE(one.words.empty());
+    coverage.refuse(one.part);
+  }
+  EXPECT_LT(coverage.possible(), before);
+  for (int number = 0; number < 40; ++number) {
+    const Case drawn = coverage.draw(1, number);
+    for (const Refusal& one : known_refusals()) EXPECT_FALSE(holds(drawn, one.part)) << case_text(drawn);
+    coverage.add(drawn);
+  }
+}
+
 TEST(TorchHunt, APlainFindingHasFewLines) {
   for (const std::string& wrapper : features().front().values) {
     const std::string text = program(plain_case(wrapper));
