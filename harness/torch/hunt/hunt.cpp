@@ -269,6 +269,8 @@ void Hunting::take(const Case& drawn) {
     learn_refusal(drawn, verdict);
   } else {
     coverage_.add(drawn);
+    if (verdict.end == TrialEnd::near && !verdict.text.empty())
+      tell(request_.style.faint(fmt::format("  rounding  {}: {}\n", case_text(drawn), verdict.text)));
     if (verdict.end == TrialEnd::red && take_red(drawn, verdict)) end = "known";
   }
   if (interrupted_) return;

@@ -38,8 +38,12 @@ const std::vector<Refusal>& known_refusals() {
     large_bucket["bucket"] = feature("bucket").values.front();
     add({"zero3"}, large_bucket, "AssertionError");
     add({"zero2"}, reused, "has already been reduced. Gradient computed twice");
+    add({"zero2"}, {{"inputs", "tokens"}, {"forwards", "2"}, {"recompute", "reentrant"}},
+        "has already been reduced. Gradient computed twice");
     add({"ddp", "fsdp2", "hsdp"}, {{"unused", "on"}, {"resume", "on"}, {"loop", "own"}},
         "Missing optimizer state for parameter 'unused' in checkpoint");
+    add({"fsdp1"}, {{"branch", "step"}, {"resume", "on"}},
+        "Missing optimizer state for parameter 'other.weight' in checkpoint");
     add({"fsdp1"}, {{"branch", "early"}}, "should use _saved_grad_shard");
     add({"fsdp1"}, {{"strided", "on"}, {"resume", "on"}}, "Only torch.contiguous_format memory_format is supported");
     return rows;

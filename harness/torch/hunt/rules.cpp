@@ -51,6 +51,8 @@ const std::vector<Rule>& impossible() {
              "zero.Init draws the first weights in bf16, which are other random numbers."),
       cannot({{"loop", {"fabric", "lightning"}}, {"wrapper", kDeepSpeed}}, "Lightning's DeepSpeed wants a GPU."),
       cannot({{"loop", {"lightning", "trainer"}}, {"dropout", {"on"}}}, "They draw random numbers of their own."),
+      cannot({{"loop", {"fabric"}}, {"precision", {"autocast"}}, {"inputs", {"numbers"}}},
+             "Fabric casts inputs to bf16, too."),
       cannot({{"loop", {"trainer"}}, {"bucket_view", {"on"}}}, "It has no such option."),
       cannot({{"loop", {"trainer"}}, {"ddp_bucket", {"small"}}}, "Its option takes whole megabytes."),
       cannot({{"np", {"1"}}, {"wrapper", {"hsdp"}}}, "One rank has no replica and no shard."),

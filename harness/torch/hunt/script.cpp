@@ -31,7 +31,8 @@ void add_imports(const Case& drawn, Lines& to) {
   const bool accumulates = drawn.at("accumulation") != "1" && drawn.at("sync") == "last";
   const bool own = has_own_loop(drawn), prepared = !own && !is_trainer(drawn), resumes = is_on(drawn, "resume");
   const bool waits = accumulates && !is_deepspeed(drawn) && !is_fsdp2(drawn);
-  to.add_if(own ? waits : prepared, 0, "import contextlib");
+  const bool casts = is_trainer(drawn) && drawn.at("precision") == "autocast";
+  to.add_if(own ? waits : prepared || casts, 0, "import contextlib");
   to.add_if(is_trainer(drawn) || ((is_deepspeed(drawn) || !own) && resumes) || (is_deepspeed(drawn) && !own), 0,
             "import os");
   to.add(0, "import sys");
@@ -231,10 +232,11 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
                                ? fmt::format("(by_hand(model, x, {0}) if PLAIN else net(x, {0}))", turn)
                                : fmt::format("net(x, {})", turn);
   std::string logits = call + (drawn.at("output") == "dict" ? "[\"logits\"]" : "");
-  if (drawn.at("precision") == "bf16") logits += ".float()";
+  if (drawn.at("precision") != "fp32") logits += ".float()";
   if (drawn.at("precision") == "autocast") {
-    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.bfloat16{}):",
-                              has_own_loop(drawn) ? "" : ", enabled=PLAIN"));  // others have it as their option
+    // Others have it as their option, and one inside theirs would take its place.
+    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.bfloat16){}:",
+                              has_own_loop(drawn) ? "" : " if PLAIN else contextlib.nullcontext()"));
     ++depth;
   }
   if (drawn.at("forwards") == "1") {

@@ -112,7 +112,7 @@ void judge_distance(TrialVerdict& verdict, bool all_seen) {
 }
 
 bool shrinks_as_rounding(const RunComparison& in_fp32, const RunComparison& in_float64) {
-  if (in_float64.only_in_a + in_float64.only_in_b > 0) return false;
+  if (in_float64.only_in_a + in_float64.only_in_b > in_fp32.only_in_a + in_fp32.only_in_b) return false;
   return in_float64.weight_distance <= in_fp32.weight_distance * kShrinks &&
          in_float64.loss_distance <= std::max(in_fp32.loss_distance, in_fp32.weight_distance) * kShrinks;
 }
@@ -207,14 +207,15 @@ void Trials::hold(const Case& drawn, const std::string& folder, ByHand& plain, c
   const Grade wanted = verdict.expected.grade;
   // Reentrant recomputation runs the forward pass of a block without gradients, where weights are not recorded.
   const bool all_seen = drawn.at("recompute") != "reentrant";
-  if (verdict.found->grade == Grade::bits || wanted == Grade::bits) return judge_distance(verdict, all_seen);
-  const Allowance* const allowed =
-      wanted == Grade::rounding ? rounding(drawn, folder, plain) : allowance(drawn, folder, plain);
+  if (verdict.found->grade == Grade::bits) return judge_distance(verdict, all_seen);
+  const Allowance* const allowed = wanted == Grade::bits       ? nullptr
+                                   : wanted == Grade::rounding ? rounding(drawn, folder, plain)
+                                                               : allowance(drawn, folder, plain);
   if (allowed != nullptr) verdict.found = compare(allowed);
   if (allowed != nullptr && wanted == Grade::rounding)
     verdict.found->grade = *verdict.found->of_allowed <= 1 ? Grade::rounding : Grade::different;
   judge_distance(verdict, all_seen);
-  // A bound that was measured by a few orders may be passed by chance.
+  // A bound that was measured by a few orders may be passed by chance, and not each order of sums has its rule.
   if (verdict.end == TrialEnd::red && verdict.found->first && drawn.at("precision") == "fp32")
     look_in_float64(drawn, folder, verdict);
 }

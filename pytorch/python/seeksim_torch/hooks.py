@@ -68,6 +68,7 @@ class Watcher:
         self.engines = 0  # inside how many calls of an engine that makes a step
         self.builds = 0  # engines that are being made
         self.frozen: set = set()  # names of parameters that require no gradient: FSDP1's views of them do
+        self.calls: List[List[Any]] = []  # forward passes that have begun: the module, and whether it was recorded
         self.sizes: Dict[str, int] = {}  # elements of each weight, whole, as a forward pass used it
         self.names: "weakref.WeakKeyDictionary[torch.nn.Module, str]" = weakref.WeakKeyDictionary()
         self.roots: List["weakref.ReferenceType[torch.nn.Module]"] = []
@@ -117,6 +118,7 @@ class Watcher:
                 self.names.setdefault(each, name)
                 still = [own for own, p in each._parameters.items() if p is not None and not p.requires_grad]
                 self.frozen.update(f"{name}.{own}" if name else own for own in still)
+        self.calls.append([module, False])
         self.habits.before_forward(module)
         self.faults.before_forward(module)
         if self.states:
@@ -128,6 +130,8 @@ class Watcher:
         """Runs before the module's own hooks, so before FSDP2 and ZeRO-3 give back the weights that they gathered."""
         self.habits.after_forward()
         self.faults.after_forward(module, output)
+        if self.ends(module):
+            return
         every = self.record.weights_every
         if not every or self.step % every or self.micro_batch or self.phase != "forward":
             return
@@ -141,6 +145,17 @@ class Watcher:
             self.sizes[whole_name] = weight.numel()
             self.habits.used(whole_name, weight)
             self.tensor("weight", whole_name, module, weight)
+
+    def ends(self, module: torch.nn.Module) -> bool:
+        """Takes back the call that ends here. Whether the module was recorded in it: Lightning's calls itself."""
+        recorded = False
+        while self.calls:  # those above it ended with an error
+            called, recorded = self.calls.pop()
+            if called is module:
+                break
+        for call in self.calls:
+            call[1] = call[1] or call[0] is module
+        return bool(recorded)
 
     @staticmethod
     def own_weights(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
