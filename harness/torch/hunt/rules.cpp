@@ -51,6 +51,10 @@ const std::vector<Rule>& impossible() {
              "zero.Init draws the first weights in bf16, which are other random numbers."),
       cannot({{"loop", {"fabric", "lightning"}}, {"wrapper", kDeepSpeed}}, "Lightning's DeepSpeed wants a GPU."),
       cannot({{"loop", {"lightning", "trainer"}}, {"dropout", {"on"}}}, "They draw random numbers of their own."),
+      cannot(
+          {{"loop", {"accelerate"}}, {"wrapper", kDeepSpeed}, {"dropout", {"on"}}, {"resume", {"on"}}},
+          "On CPUs each rank of accelerate's DeepSpeed takes itself for the only one: they write random numbers into "
+          "one file."),
       cannot({{"loop", {"fabric"}}, {"precision", {"autocast"}}, {"inputs", {"numbers"}}},
              "Fabric casts inputs to bf16, too."),
       cannot({{"loop", {"trainer"}}, {"bucket_view", {"on"}}}, "It has no such option."),
@@ -74,6 +78,10 @@ Rule expected_of(const Case& drawn) {
       {{{"precision", {"autocast"}}, {"wrapper", {"fsdp1"}}, {"forwards", {"2"}}},
        Grade::rounding,
        "Autocast casts a weight once for all its uses, and FSDP1's views of weights for each: bf16 sums, or fp32."},
+      {{{"precision", {"autocast"}}, {"loop", {"accelerate", "fabric", "lightning", "trainer"}}, {"forwards", {"2"}}},
+       Grade::rounding,
+       "They cast weights anew for each forward pass, so that gradients are added in fp32; by hand it is one cast, and "
+       "bf16."},
       {{{"precision", {"bf16"}}, {"wrapper", {"fsdp1"}}, {"accumulation", kMore}},
        Grade::rounding,
        "FSDP1 adds gradients of micro-batches in bf16 under no_sync(), and the training by hand in fp32."},

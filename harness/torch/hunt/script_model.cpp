@@ -85,8 +85,9 @@ void add_data(const Case& drawn, Lines& to) {
   to.gap().add(0, "def batch(step, micro):");
   to.add(1, "generator = torch.Generator().manual_seed((step * 100 + micro) * 64 + dist.get_rank())");
   if (drawn.at("inputs") == "numbers")
-    to.add(1, fmt::format("x = torch.randn({}, {}, generator=generator){}", kSamples, drawn.at("width"),
-                          drawn.at("precision") == "bf16" ? ".bfloat16()" : ""));
+    // Of fp32 also where somebody sets another default.
+    to.add(1, fmt::format("x = torch.randn({}, {}, generator=generator{}", kSamples, drawn.at("width"),
+                          drawn.at("precision") == "bf16" ? ", dtype=torch.float32).bfloat16()" : ")"));
   else
     to.add(1, fmt::format("x = torch.randint(0, {}, ({},), generator=generator)", kTokens, kSamples));
   to.add(1, fmt::format("return x, torch.randint(0, {}, ({},), generator=generator)", kTokens, kSamples));
