@@ -96,7 +96,7 @@ bool same_meaning(const runtime::Op& a, const runtime::Op& b) {
 bool Group::agrees(SimActivity& activity) {
   Core& core = activity.owner->core();
   TransportHub& hub = core.transport;
-  hub.compared += std::uint64_t(core.weight(activity.op.rank) - (has_first ? 0 : 1));
+  hub.compared += std::uint64_t(core.weight(activity.op.rank) - (has_first ? 0 : shared->stands_for));
   if (!has_first) {
     first = activity.op;
     has_first = true;

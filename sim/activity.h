@@ -71,6 +71,7 @@ struct SharedComm {
   runtime::Axis axis;
   std::vector<int> members;
   std::size_t simulated = 0;  // members that take part themselves; those of a class stand for the others
+  int stands_for = 1;         // communicators like this one, of ranks that its members stand for, itself included
   int nodes = 1;
   int per_node_max = 1;
   std::vector<int> by_node;      // positions, those of one node together

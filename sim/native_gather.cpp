@@ -17,6 +17,8 @@ bool NativeGather::gathers(OpKind kind) {
          kind == OpKind::group_gather;
 }
 
+bool NativeGather::meets_at_once(OpKind kind) { return gathers(kind) || kind == OpKind::reduce_scatter; }
+
 std::size_t NativeGather::whole_bytes(std::span<const runtime::Piece> pieces, std::size_t members) {
   std::size_t out = 0, in = 0;
   for (const runtime::Piece& piece : pieces) (piece.send ? out : in) += piece.hi - piece.lo;
@@ -43,10 +45,10 @@ void NativeGather::complete(Group& group) {
     whole = std::max(whole, member.whole_);
   }
   const SharedComm& shared = *group.shared;
+  const auto what = gathers(op.kind) ? CollectiveTimes::What::all_gather : CollectiveTimes::What::reduce_scatter;
   const TimeNs together = network.times() == nullptr
                               ? network.time_of(busiest)
-                              : network.times()->time(CollectiveTimes::What::all_gather, whole, shared.size(),
-                                                      shared.nodes, shared.per_node_max);
+                              : network.times()->time(what, whole, shared.size(), shared.nodes, shared.per_node_max);
   const TimeNs when = runtime::later(loop.now(), together);
   for (SimActivity* activity : group.at) {
     if (activity == nullptr) continue;

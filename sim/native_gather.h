@@ -1,6 +1,6 @@
-// NativeGather: in a steady world of shapes, a gather as one event of all members. All are through when the busiest
-// adapter is: with equal shards that is when an Exchange would be; with unequal ones an Exchange lets each member go at
-// a time of its own, which depends on who came first.
+// NativeGather: in a steady world of shapes, a gather or a scatter as one event of all members. All are through when
+// the busiest adapter is: with equal shards that is when an Exchange would be; with unequal ones an Exchange lets each
+// member go at a time of its own, which depends on who came first.
 #pragma once
 
 #include <span>
@@ -13,12 +13,14 @@ namespace seeksim::sim {
 class NativeGather final : public NativeSum {
  public:
   static bool gathers(runtime::OpKind kind);
+  // Also what tensor ways scatter among each other piece by piece, and sum themselves.
+  static bool meets_at_once(runtime::OpKind kind);
   // What a gather of these pieces makes whole: all that comes in, and this member's own share.
   static std::size_t whole_bytes(std::span<const runtime::Piece> pieces, std::size_t members);
   void prepare(const CollectiveLoad& load, std::size_t whole);
 
   runtime::Transport::Unmatched unmatched() const override { return {state == State::started, op, -1, false}; }
-  std::string what() const override { return ", a gather"; }
+  std::string what() const override { return ", as one event"; }
   bool waits_on(int rank) const override;
 
  private:

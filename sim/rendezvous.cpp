@@ -194,7 +194,10 @@ void TransportHub::finish(Rendezvous& meeting) {
     const std::uint64_t id = combined_id(meeting.id, std::uint64_t(color));
     comms_.push_back(
         std::make_unique<SharedComm>(id, meeting.epoch, meeting.axis, std::move(members), core_.plan.ranks_per_node));
-    comms_.back()->simulated = core_.simulated_of(comms_.back()->members);
+    SharedComm& made = *comms_.back();
+    made.simulated = core_.simulated_of(made.members);
+    // All are there: the ranks of one replica of the model, which then stands for others whole.
+    if (made.simulated == made.members.size()) made.stands_for = core_.weight(made.members.front());
     for (const std::size_t place : places) meeting.arrivals[place].made = comms_.back().get();
   }
   meeting.complete = true;

@@ -93,13 +93,14 @@ CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op
     for (const Piece& piece : pieces) touched_.push_back({piece.buffer, piece.lo, piece.hi, !piece.send});
   }
   const std::size_t members = held->shared->members.size();
-  if (core_.gathers_natively() && NativeGather::gathers(op.kind)) {
+  if (core_.gathers_natively() && NativeGather::meets_at_once(op.kind)) {
     NativeGather& gather = take(spare_gathers_, [this]() -> NativeGather& { return core_.transport.make_gather(); });
     gather.prepare(core_.network.load(op.rank, pieces), NativeGather::whole_bytes(pieces, members));
     enqueue(gather, queue, comm, op);
     return CommResult::success;
   }
-  core_.tell_apart(op.rank, fmt::format("rank {} sends single messages ({})", op.rank, name(op.kind)));
+  if (held->shared->simulated < members)  // to ranks for whom another one stands
+    core_.tell_apart(op.rank, fmt::format("rank {} sends single messages ({})", op.rank, name(op.kind)));
   Exchange& exchange = take(spare_exchanges_, [this]() -> Exchange& { return core_.transport.make_exchange(); });
   exchange.prepare(pieces, dies);
   if (core_.network.times() != nullptr && NativeGather::gathers(op.kind))

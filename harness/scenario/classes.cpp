@@ -1,4 +1,5 @@
-// A rank's key holds all that its course can depend on; ranks with equal keys are of one class.
+// A rank's key holds all that its course can depend on. Replicas of the model whose ranks have equal keys are of one
+// class; where the data axis is the only one, a replica is a rank.
 #include "harness/scenario/classes.h"
 
 #include <fmt/format.h>
@@ -6,11 +7,15 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <vector>
 
 #include "harness/scenario/variants.h"
 #include "kernels/tree.h"
+#include "runtime/layout/grid.h"
 #include "runtime/layout/partition.h"
+#include "runtime/layout/shard_groups.h"
 #include "runtime/rules/bugs.h"
 
 namespace seeksim::harness {
@@ -51,17 +56,31 @@ void add_shard(Key& key, const runtime::Partition& partition, runtime::ShardInfo
   key.push_back(-1);
 }
 
+// What is the same for all ranks of a stage and a way: the part of the model that is here, and how it is cut.
+struct Part {
+  Part(const runtime::TrainPlan& plan, int replicas, int stage, int way)
+      : parameters(plan.definition.model, plan.definition.optimizer,
+                   runtime::model_part(plan.definition.model, plan.layout.parallel, stage, way)),
+        partition(parameters, replicas) {}
+  runtime::Parameters parameters;
+  runtime::Partition partition;
+};
+
 // Everything about the work of ranks, one after another.
 class Work {
  public:
   explicit Work(const Scenario& scenario)
       : plan_(scenario.train),
-        ranks_(scenario.world.ranks()),
-        parameters_(plan_.definition.model, plan_.definition.optimizer),
-        partition_(parameters_, ranks_),
-        cut_{plan_.definition.global_batch, ranks_,
-             std::min<Index>(plan_.layout.micro_batch, plan_.definition.global_batch), sharded().gradients,
-             plan_.definition.model.experts.samples} {}
+        replicas_(scenario.world.ranks() / scenario.train.layout.parallel.ranks()),
+        cut_(runtime::step_cut(plan_, replicas_, 0)) {
+    const runtime::ParallelPlan& parallel = plan_.layout.parallel;
+    for (int stage = 0; sharded_at_all() && stage < parallel.pipeline; ++stage) {
+      for (int way = 0; way < parallel.ways(); ++way)
+        parts_.push_back(std::make_unique<const Part>(plan_, replicas_, stage, way));
+    }
+  }
+
+  int replicas() const { return replicas_; }
 
   // The samples of each micro-step have to be one subtree: then every addend of a sum goes into the same node.
   bool sums_are_whole() const {
@@ -74,35 +93,31 @@ class Work {
 
   bool sharded_at_all() const { return plan_.layout.zero.stage > 0; }
 
-  Key of(int rank) const {
-    Key key;
+  Key of(const runtime::GridPlace& place) const {
+    Key key = {place.stage, place.way};
     if (!cut_.interleaved) {
-      const SampleRange all = runtime::samples_of(cut_.leaves, ranks_, rank, cut_.grain);
+      const SampleRange all = runtime::samples_of(cut_.leaves, replicas_, place.data, cut_.grain);
       add_samples(key, all, runtime::micro_batches(all, plan_.layout.micro_batch), cut_.leaves);
     }
     if (const Index held_out = plan_.definition.evaluation.samples; held_out > 0) {
-      const SampleRange all = runtime::samples_of(held_out, ranks_, rank, cut_.grain);
+      const SampleRange all = runtime::samples_of(held_out, replicas_, place.data, cut_.grain);
       add_samples(key, all, runtime::micro_batches(all, plan_.evaluated_at_once()), held_out);
     }
     for (int k = 0; cut_.interleaved && k < cut_.count(); ++k) {
-      const SampleRange samples = cut_.samples(k, rank);
+      const SampleRange samples = cut_.samples(k, place.data);
       add_samples(key, samples, {}, cut_.leaves);
     }
     if (!sharded_at_all()) return key;
-    const runtime::ShardInfo own = partition_.shard(rank);
-    key.insert(key.end(), {-2, own.size, partition_.is_last(rank), partition_.head_size(rank)});
-    add_shard(key, partition_, own);
-    add_shard(key, partition_, partition_.frozen(rank));
+    const Part& part = *parts_[std::size_t(place.stage * plan_.layout.parallel.ways() + place.way)];
+    const runtime::ShardInfo own = part.partition.shard(place.data);
+    key.insert(key.end(), {-2, own.size, part.partition.is_last(place.data), part.partition.head_size(place.data)});
+    add_shard(key, part.partition, own);
+    add_shard(key, part.partition, part.partition.frozen(place.data));
     add_buckets(key, own);
     return key;
   }
 
  private:
-  struct Sharded {
-    bool gradients;
-  };
-  Sharded sharded() const { return {plan_.layout.zero.placement().gradients == runtime::Place::sharded}; }
-
   // Parameters are published in buckets that know no parameters.
   void add_buckets(Key& key, runtime::ShardInfo own) const {
     const Index bucket = plan_.layout.zero.allgather_bucket_elements;
@@ -112,19 +127,21 @@ class Work {
   }
 
   const runtime::TrainPlan& plan_;
-  int ranks_;
-  runtime::Parameters parameters_;
-  runtime::Partition partition_;
+  int replicas_;
   runtime::StepCut cut_;
+  std::vector<std::unique_ptr<const Part>> parts_;  // by stage and way, where shards are cut
 };
 
 std::string why_not(const Scenario& scenario) {
   const runtime::TrainPlan& train = scenario.train;
   const runtime::RecoveryPlan& recovery = train.recovery;
   if (scenario.world.ranks() == 1) return "there is one rank";
-  if (!train.layout.parallel.alone())
-    return "a model or its samples are cut into pipeline stages, tensor ways, expert or context groups";
-  if (train.layout.parallel.shard_group > 0) return "shards are in groups (world.shard_group)";
+  const runtime::ParallelPlan& parallel = train.layout.parallel;
+  if (parallel.expert > 1 || parallel.context > 1) return "experts or samples are cut into groups";
+  if (parallel.pipeline > 1 && train.definition.model.tied)
+    return "two stages share a parameter, whose gradients travel as single messages";
+  if (parallel.ranks() == scenario.world.ranks()) return "there is one replica of the model";
+  if (parallel.shard_group > 0) return "shards are in groups (world.shard_group)";
   if (train.layout.zero.stage == 3 && train.layout.zero.hpz_partition > 1)
     return "secondary shards are in groups (zero_hpz_partition_size)";
   if (train.definition.compression.on()) return "gradients are compressed";
@@ -132,7 +149,7 @@ std::string why_not(const Scenario& scenario) {
   if (train.definition.staleness.on()) return "gradients come late (staleness)";
   if (train.definition.quantised_gradients.on()) return "gradients travel in few bits (zero_quantized_gradients)";
   if (train.definition.local_sgd.on()) return "workers have weights of their own (local_sgd)";
-  if (train.layout.parallel.gather_rule != nullptr) return "gathers travel in rounds (world.all_gather)";
+  if (parallel.gather_rule != nullptr) return "gathers travel in rounds (world.all_gather)";
   if (train.layout.zero.rule != nullptr) return "where shards end is the program's own (world.placement)";
   if (train.definition.model.own != nullptr) return "the model's family is not seeksim's own";
   if (scenario.world.schedule.strategy != sim::Strategy::seeded || !scenario.world.schedule.slow.empty())
@@ -153,14 +170,17 @@ std::string why_not(const Scenario& scenario) {
   return "";
 }
 
-// By rank: who owns what on its node. Collectives inside a node and between nodes take their own time.
-std::vector<int> places_of(const std::vector<int>& work, int per_node) {
+// By rank: who of its data axis owns what on its node. Collectives inside a node and between nodes take their own time.
+std::vector<int> places_of(const std::vector<int>& work, const std::vector<int>& part, int per_node) {
   Numbering numbering;
   std::vector<int> places(work.size());
-  for (std::size_t first = 0; first < work.size(); first += std::size_t(per_node)) {
-    Key node(work.begin() + std::ptrdiff_t(first), work.begin() + std::ptrdiff_t(first) + per_node);
+  for (std::size_t rank = 0; rank < work.size(); ++rank) {
+    const std::size_t first = rank / std::size_t(per_node) * std::size_t(per_node);
+    Key node;
+    for (std::size_t other = first; other < first + std::size_t(per_node); ++other)
+      if (part[other] == part[rank]) node.push_back(work[other]);
     std::sort(node.begin(), node.end());
-    std::fill_n(places.begin() + std::ptrdiff_t(first), per_node, numbering.of(node));
+    places[rank] = numbering.of(node);
   }
   return places;
 }
@@ -207,9 +227,33 @@ bool only_delays(const faults::Rule& rule) {
 
 bool gathers_whole(const Scenario& scenario) {
   const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
-  return parallel.alone() && parallel.gather_rule == nullptr && scenario.train.bug.is(runtime::Bug::none) &&
-         scenario.own_faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(), only_delays);
+  return parallel.expert == 1 && parallel.context == 1 && parallel.gather_rule == nullptr &&
+         scenario.train.bug.is(runtime::Bug::none) && scenario.own_faults.empty() &&
+         std::all_of(scenario.faults.begin(), scenario.faults.end(), only_delays);
 }
+
+namespace {
+
+// Classes of replicas as classes of their ranks: a replica stands for others whole, since its ranks talk to each other.
+std::shared_ptr<const sim::RankClasses> of_ranks(const sim::RankClasses& replicas, const runtime::Grid& grid,
+                                                 const std::vector<runtime::GridPlace>& places, int ranks_of_one) {
+  auto classes = std::make_shared<sim::RankClasses>();
+  classes->count = replicas.count * ranks_of_one;
+  for (int rank = 0; rank < int(places.size()); ++rank) {
+    const runtime::GridPlace& place = places[std::size_t(rank)];
+    const int other = replicas.stand_in[std::size_t(place.data)];
+    classes->stand_in.push_back(grid.rank_at({place.stage, other, place.way}));
+    classes->weight.push_back(replicas.weight[std::size_t(place.data)]);
+    if (classes->weight.back() > 0) classes->simulated.push_back(rank);
+  }
+  for (const auto& [one, other] : replicas.twins) {
+    const std::vector<int> ranks = grid.replica(one), twins = grid.replica(other);
+    for (std::size_t i = 0; i < ranks.size(); ++i) classes->twins.emplace_back(ranks[i], twins[i]);
+  }
+  return classes;
+}
+
+}  // namespace
 
 AlikeRanks alike_ranks(const Scenario& scenario) {
   if (!scenario.world.steady || !is_of_shapes(scenario)) return {};
@@ -217,14 +261,29 @@ AlikeRanks alike_ranks(const Scenario& scenario) {
   const Work work(scenario);
   if (!work.sums_are_whole())
     return {nullptr, "the samples of a micro-step are several subtrees (use micro-batches x ranks = 2^n)"};
+  const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  const int ranks = scenario.world.ranks(), per_node = scenario.world.ranks_per_node;
+  std::vector<int> all_ranks(static_cast<std::size_t>(ranks)), work_of, part_of;
+  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  const runtime::Grid grid(parallel, ranks, all_ranks);
+  std::vector<runtime::GridPlace> places;
   Numbering works, all;
-  std::vector<int> work_of, class_of;
-  for (int rank = 0; rank < scenario.world.ranks(); ++rank) work_of.push_back(works.of(work.of(rank)));
-  std::vector<int> places(work_of.size(), 0);
-  if (work.sharded_at_all()) places = places_of(work_of, scenario.world.ranks_per_node);
-  for (int rank = 0; rank < scenario.world.ranks(); ++rank)
-    class_of.push_back(all.of({work_of[std::size_t(rank)], places[std::size_t(rank)], fate_of(scenario, rank)}));
-  return {classes_of(class_of), ""};
+  for (const int rank : all_ranks) {
+    places.push_back(*grid.place(rank));
+    work_of.push_back(works.of(work.of(places.back())));
+    part_of.push_back(places.back().stage * parallel.ways() + places.back().way);
+  }
+  std::vector<int> on_node(work_of.size(), 0), class_of;
+  if (work.sharded_at_all()) on_node = places_of(work_of, part_of, per_node);
+  for (int data = 0; data < work.replicas(); ++data) {
+    Key key;
+    Numbering nodes;  // which of its ranks are on one node
+    for (const int rank : grid.replica(data))
+      key.insert(key.end(), {work_of[std::size_t(rank)], on_node[std::size_t(rank)], fate_of(scenario, rank),
+                             nodes.of({rank / per_node})});
+    class_of.push_back(all.of(key));
+  }
+  return {of_ranks(*classes_of(class_of), grid, places, parallel.ranks()), ""};
 }
 
 double simulated_ranks(const Scenario& scenario) {

@@ -1,5 +1,6 @@
 #include "harness/simulate/stand_ins.h"
 
+#include "runtime/layout/grid.h"
 #include "runtime/layout/partition.h"
 
 namespace seeksim::harness {
@@ -32,17 +33,27 @@ void StandInCollector::shards(int rank, const runtime::ShardRecord& record) {
   Collector::shards(rank, record);
   if (classes_ == nullptr || others_[std::size_t(rank)].empty()) return;
   const runtime::Definition& d = scenario_.train.definition;
-  const runtime::Parameters parameters(d.model, d.optimizer);
+  const runtime::ParallelPlan& parallel = scenario_.train.layout.parallel;
+  const auto place_of = [&](int of) { return runtime::launch_place(parallel, scenario_.world.ranks(), of); };
+  const runtime::GridPlace here = place_of(rank);
+  const runtime::Parameters parameters(d.model, d.optimizer,
+                                       runtime::model_part(d.model, parallel, here.stage, here.way));
   const runtime::Partition partition(parameters, record.members);
   for (const int other : others_[std::size_t(rank)]) {
     runtime::ShardRecord told = record;
-    told.position = other;
-    told.own = partition.shard(other);
+    told.position = place_of(other).data;
+    told.own = partition.shard(told.position);
     told.gradients.clear();
-    for (const runtime::OwnedRange& range : partition.owned(other, 0, parameters.gradient_size()))
+    for (const runtime::OwnedRange& range : partition.owned(told.position, 0, parameters.gradient_size()))
       told.gradients.push_back({range.offset, range.size});
     Collector::shards(other, told);
   }
+}
+
+void StandInCollector::pipeline(int rank, const runtime::PipelineRecord& record) {
+  Collector::pipeline(rank, record);
+  if (classes_ == nullptr) return;
+  for (const int other : others_[std::size_t(rank)]) Collector::pipeline(other, record);
 }
 
 void StandInCollector::spread_endings() {

@@ -21,6 +21,7 @@ class StandInCollector final : public Collector {
   void step_committed(int rank, const runtime::StepRecord& record) override;
   // Where the shards of the others lie follows from the partition; their sizes are those of the class.
   void shards(int rank, const runtime::ShardRecord& record) override;
+  void pipeline(int rank, const runtime::PipelineRecord& record) override;
   // How each rank ended and what it held: as whoever stood for it.
   void spread_endings();
 

@@ -107,13 +107,15 @@ void SteppedQueue::ready() {
 void SteppedQueue::enqueue_kernel(const Op& op, Cost cost, const Closure& closure, std::span<const Range> ranges) {
   static_assert(sizeof(Item) <= kItem);
   if (watcher_ != nullptr) watcher_->enqueued({this, enqueued_ + 1}, op, ranges);
+  // A launch that is skipped keeps nothing of what it would have done.
+  if (skips_kernels_) ranges = {};
   const std::size_t closure_bytes = kClosureHead + closure.bytes();
-  const std::size_t bytes = kKernel + aligned(ranges.size_bytes()) + aligned(closure_bytes);
+  const std::size_t bytes = kKernel + (skips_kernels_ ? 0 : aligned(ranges.size_bytes()) + aligned(closure_bytes));
   std::byte* place = items_.push(bytes);
   new (place) Item{std::uint32_t(bytes), Item::Kind::kernel, std::uint16_t(ranges.size()), {nullptr}};
   new (place + kItem) KernelHead{op, cost};
   if (!ranges.empty()) std::memcpy(place + kKernel, ranges.data(), ranges.size_bytes());
-  std::memcpy(static_cast<void*>(&closure_of(place, ranges.size())), &closure, closure_bytes);
+  if (!skips_kernels_) std::memcpy(static_cast<void*>(&closure_of(place, ranges.size())), &closure, closure_bytes);
   enqueued();
 }
 

@@ -179,7 +179,6 @@ Parameters::Parameters(const ModelPlan& plan, bool decay_all, ModelPart part)
     : part_(std::move(part)), layers_(plan.layers), tied_(plan.tied) {
   if (part_.pieces.empty()) part_.pieces.push_back({0, layers_, true, true});
   const std::vector<ParameterInfo> whole = whole_model(plan, decay_all);
-  all_.reserve(whole.size() + 1);
   for (const ModelPiece& piece : part_.pieces) take(whole, piece);
   place();
 }

@@ -105,6 +105,38 @@ Json world(std::uint64_t seed) {
   return json;
 }
 
+// The same with a model that is cut into stages and ways, and replicas of it.
+Json grid(std::uint64_t seed) {
+  Draw draw(seed ^ 0x6712d);
+  Json json = world(seed);
+  const int pipeline = draw.of({1, 2, 3, 4}), tensor = pipeline == 1 ? draw.of({2, 4}) : draw.of({1, 1, 2, 4});
+  const int replicas = draw.of({2, 3, 4, 6, 8, 16, 32}), ranks = pipeline * tensor * replicas, micro = draw.of({1, 2});
+  const int per_node = draw.of({1, 2, 3, 4, 8, ranks});
+  const int steps = json["steps"];
+  Json& world = json["world"];
+  world["nodes"] = ranks % per_node == 0 ? ranks / per_node : ranks;
+  world["ranks_per_node"] = ranks % per_node == 0 ? per_node : 1;
+  world["pipeline"] = pipeline;
+  world["tensor"] = tensor;
+  if (pipeline > 1) world["schedule"] = draw.of({"1f1b", "gpipe", "zero_bubble"});
+  if (tensor > 1) world["sequence_parallel"] = draw.below(2) == 0;
+  const int heads = 8, accumulation = draw.of({1, 2, 3, 5});
+  Json& model = json["model"];
+  model["layers"] = pipeline + draw.below(3);
+  model["heads"] = heads;
+  model["width"] = heads * draw.of({16, 32});
+  model["context"] = draw.of({8, 32});
+  model["vocab"] = draw.of({512, 1024});
+  if (pipeline > 1 || draw.below(2) == 0) model["tied"] = false;
+  Json& deepspeed = json["deepspeed"];
+  deepspeed["train_batch_size"] = replicas * micro * accumulation;
+  deepspeed["train_micro_batch_size_per_gpu"] = micro;
+  deepspeed["gradient_accumulation_steps"] = accumulation;
+  json.erase("faults");
+  for (int faults = draw.of({0, 0, 0, 1, 2}); faults > 0; --faults) json["faults"].push_back(fault(draw, ranks, steps));
+  return json;
+}
+
 RunRecord run(const Scenario& scenario, const std::function<AlikeRanks(const Scenario&)>& alike) {
   SimulationOptions options;
   options.alike = alike;
@@ -156,33 +188,56 @@ std::string difference(const RunRecord& classes, const RunRecord& each) {
   return text;
 }
 
+struct Judged {
+  int worlds = 0, disturbed = 0, sharded = 0, several_nodes = 0, staged = 0, split = 0;
+};
+
 // Only worlds in which somebody stands for somebody count.
-TEST(SlowClasses, RandomWorldsAreThoseOfEveryRank) {
-  int judged = 0, disturbed = 0, sharded = 0, several_nodes = 0;
+void judge(const std::function<Json(std::uint64_t)>& drawn, int worlds, Judged& judged) {
   std::map<std::string, int> why_not;
-  for (std::uint64_t seed = 1; judged < 520; ++seed) {
-    ASSERT_LT(seed, 5000U) << judged;
-    const Json json = world(seed);
+  for (std::uint64_t seed = 1; judged.worlds < worlds; ++seed) {
+    ASSERT_LT(seed, 5000U) << judged.worlds;
+    const Json json = drawn(seed);
     const Scenario scenario = load_scenario_text(json.dump(), "alike.json");
     const AlikeRanks alike = alike_ranks(scenario);
     if (alike.classes == nullptr) ++why_not[alike.why_not];
     if (alike.classes == nullptr || alike.classes->simulated.size() == alike.classes->weight.size()) continue;
     const RunRecord classes = run(scenario, {}), each = run_each(scenario);
-    ASSERT_EQ(classes.alike->classes, alike.classes->count) << classes.alike->why_not << ", seed " << seed;
+    ASSERT_EQ(classes.alike->classes, alike.classes->count) << classes.alike->why_not << ", seed " << seed << '\n'
+                                                            << json.dump(1);
     ASSERT_EQ(difference(classes, each), "") << "seed " << seed << ", " << classes.alike->classes << " classes\n"
                                              << json.dump(1);
-    ++judged;
-    disturbed += !scenario.faults.empty();
-    sharded += scenario.train.layout.zero.stage > 0;
-    several_nodes += scenario.world.nodes > 1;
+    const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+    ++judged.worlds;
+    judged.disturbed += !scenario.faults.empty();
+    judged.sharded += scenario.train.layout.zero.stage > 0;
+    judged.several_nodes += scenario.world.nodes > 1;
+    judged.staged += parallel.pipeline > 1;
+    judged.split += parallel.tensor > 1;
   }
   std::string reasons;
   for (const auto& [why, count] : why_not) reasons += fmt::format("rank by rank: {} x {}\n", count, why);
-  std::printf("%d judged: %d disturbed, %d sharded, %d of several nodes\n%s", judged, disturbed, sharded, several_nodes,
+  std::printf("%d judged: %d disturbed, %d sharded, %d of several nodes, %d with stages, %d with ways\n%s",
+              judged.worlds, judged.disturbed, judged.sharded, judged.several_nodes, judged.staged, judged.split,
               reasons.c_str());
-  EXPECT_GT(disturbed, 200);
-  EXPECT_GT(sharded, 150);
-  EXPECT_GT(several_nodes, 300);
+}
+
+TEST(SlowClasses, RandomWorldsAreThoseOfEveryRank) {
+  Judged judged;
+  judge(world, 520, judged);
+  EXPECT_GT(judged.disturbed, 200);
+  EXPECT_GT(judged.sharded, 150);
+  EXPECT_GT(judged.several_nodes, 300);
+}
+
+TEST(SlowClasses, RandomGridsAreThoseOfEveryRank) {
+  Judged judged;
+  judge(grid, 260, judged);
+  EXPECT_GT(judged.disturbed, 60);
+  EXPECT_GT(judged.sharded, 20);
+  EXPECT_GT(judged.several_nodes, 130);
+  EXPECT_GT(judged.staged, 130);
+  EXPECT_GT(judged.split, 130);
 }
 
 // ---- planted mistakes
@@ -198,6 +253,18 @@ std::string simple(int nodes, int per_node, int stage, const std::string& more =
                  "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
   {} "recovery": {{ "policy": "stop" }} }})",
       nodes, per_node, nodes * per_node, stage, more);
+}
+
+// Replicas of a model on 2 stages x 2 ways each.
+std::string in_stages(int replicas, const std::string& more = "") {
+  return fmt::format(
+      R"({{ "name": "grid", "numerics": "shapes", "steps": 2, "data": {{ "synthetic": true }},
+  "model": {{ "layers": 4, "width": 128, "heads": 8, "context": 32, "vocab": 512, "tied": false }},
+  "world": {{ "nodes": {0}, "ranks_per_node": 4, "pipeline": 2, "tensor": 2, "steady": true, "race_detector": false }},
+  "deepspeed": {{ "train_batch_size": {1}, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
+                 "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
+  {2} "recovery": {{ "policy": "stop" }} }})",
+      replicas, 2 * replicas, more);
 }
 
 std::string straggler(int rank) {
@@ -254,6 +321,37 @@ TEST(Classes, ARunThatFindsTwinsApartRunsEveryRank) {
   EXPECT_EQ(difference(mended, run_each(scenario)), "");
 }
 
+// A replica of the model stands for others whole: one late rank makes a class of its replica.
+TEST(Classes, AReplicaWithAStragglerIsOneOfItsOwn) {
+  const auto loaded = [](const std::string& more) { return load_scenario_text(in_stages(8, more), "g.json"); };
+  EXPECT_EQ(alike_ranks(loaded("")).classes->simulated.size(), 8U) << "two replicas of four ranks";
+  const Scenario late = loaded(straggler(21));
+  EXPECT_EQ(alike_ranks(late).classes->simulated.size(), 12U);
+  const RunRecord each = run_each(late);
+  EXPECT_EQ(difference(run(late, {}), each), "");
+  const std::string wrong = difference(run(late, [](const Scenario& s) { return without_fates(s, true); }), each);
+  EXPECT_NE(wrong.find("rank 21"), std::string::npos) << wrong;
+  const Scenario last = loaded(straggler(31));
+  const RunRecord mended = run(last, [](const Scenario& s) { return without_fates(s, false); });
+  EXPECT_EQ(mended.alike->classes, 0);
+  EXPECT_NE(mended.alike->why_not.find("did not do the same"), std::string::npos) << mended.alike->why_not;
+  EXPECT_EQ(difference(mended, run_each(last)), "");
+}
+
+TEST(Classes, SixteenThousandRanksInStagesAndWays) {
+  LoadOptions options;
+  options.sets = {"world.nodes=2048", "world.ranks_per_node=8", "world.pipeline=16", "world.tensor=8",
+                  "model.layers=16"};
+  const RunRecord run = Simulation(load_scenario_text(in_stages(128), "g.json", options), {}).run();
+  EXPECT_EQ(run.end, sim::WorldEnd::finished);
+  EXPECT_EQ(run.alike->classes, 128) << run.alike->why_not;
+  EXPECT_EQ(run.alike->simulated, 256U);
+  EXPECT_EQ(run.ranks.size(), 16384U);
+  EXPECT_EQ(run.ranks[12345].steps_committed, 2);
+  EXPECT_EQ(run.traffic.pipeline.size(), 16384U);
+  EXPECT_EQ(run.traffic.pipeline[12345].stage, 12) << "12345 / (128 x 8)";
+}
+
 TEST(Classes, WhatTheyCannotDoRunsRankByRankAndSaysWhy) {
   const auto why_not = [](const std::string& more, int stage = 0, const std::string& set = "") {
     LoadOptions options;
@@ -268,6 +366,13 @@ TEST(Classes, WhatTheyCannotDoRunsRankByRankAndSaysWhy) {
             std::string::npos);
   EXPECT_NE(why_not(R"("checkpoint": { "path": "c", "every_steps": 1 },)").find("checkpoints"), std::string::npos);
   EXPECT_NE(why_not("", 1, "recovery.policy=rebuild_and_redo").find("peer_copies"), std::string::npos);
+  const auto of_stages = [](const std::vector<std::string>& sets) {
+    LoadOptions options;
+    options.sets = sets;
+    return alike_ranks(load_scenario_text(in_stages(2), "g.json", options)).why_not;
+  };
+  EXPECT_EQ(of_stages({"world.nodes=1", "deepspeed.train_batch_size=2"}), "there is one replica of the model");
+  EXPECT_NE(of_stages({"model.tied=true"}).find("two stages share a parameter"), std::string::npos);
 }
 
 // Not asked for, it is the world's size that decides.
