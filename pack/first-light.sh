@@ -60,7 +60,11 @@ case $device in cuda | emulated | standin) ;; *) stop "--device $device: cuda, e
 for number in "$budget_s" "$limit_s"; do
   case $number in *[!0-9]* | 0) stop "--budget and --limit are whole seconds, not '$number'" ;; esac
 done
-is_step() { printf '%s\n' "${steps[@]}" | grep -q "^$1|"; }
+is_step() {
+  local step
+  for step in "${steps[@]}"; do [ "${step%%|*}" = "$1" ] && return; done
+  return 1
+}
 for name in ${only[@]+"${only[@]}"} ${skip[@]+"${skip[@]}"}; do
   is_step "$name" || stop "there is no step $name; --list prints them"
 done

@@ -11,6 +11,9 @@ const std::vector<KnownFinding>& known_findings() {
       {"zero-offload-unused-layer", {{"wrapper", {"zero2", "zero3"}}, {"branch", {"early"}}, {"offload", {"on"}}}},
       {"zero-offload-unused-layer", {{"wrapper", {"zero2"}}, {"branch", {"late"}}, {"offload", {"on"}}}},
       {"zero1-overlap-unused-layer", {{"wrapper", {"zero1"}}, {"branch", {"early"}}, {"overlap", {"true"}}}},
+      {"zero0-adam-step",
+       {{"wrapper", {"zero0"}}, {"precision", {"bf16"}}, {"optimizer", {"adamw", "groups", "foreach", "fused"}}}},
+      {"zero3-reused-block", {{"wrapper", {"zero3"}}, {"forwards", {"2"}}, {"recompute", {"reentrant"}}}},
       {"zero3-reused-block", {{"wrapper", {"zero3"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
       {"fsdp1-channels-last", {{"wrapper", {"fsdp1"}}, {"strided", {"on"}}, {"strategy", {"none"}}}},
       {"fsdp1-channels-last", {{"wrapper", {"fsdp1"}}, {"strided", {"on"}}, {"np", {"1"}}}},
@@ -31,15 +34,17 @@ const std::vector<Refusal>& known_refusals() {
     };
     const std::vector<std::string> zero = {"zero0", "zero1", "zero2", "zero3"};
     const Case reused = {{"inputs", "tokens"}, {"reused", "on"}, {"recompute", "reentrant"}};
+    const Case again = {{"inputs", "tokens"}, {"forwards", "2"}, {"recompute", "reentrant"}};
     add(zero, {{"scalar", "on"}}, "self.dim() cannot be 0 to view Float as Byte");
     add(zero, {{"strided", "on"}}, "self.stride(-1) must be 1 to view Float as Byte");
     add({"zero3"}, {{"granularity", "1000"}}, "Cannot reduce scatter gradients whose size is not same as the params");
-    Case large_bucket = reused;
-    large_bucket["bucket"] = feature("bucket").values.front();
-    add({"zero3"}, large_bucket, "AssertionError");
-    add({"zero2"}, reused, "has already been reduced. Gradient computed twice");
-    add({"zero2"}, {{"inputs", "tokens"}, {"forwards", "2"}, {"recompute", "reentrant"}},
-        "has already been reduced. Gradient computed twice");
+    for (const Case& twice : {reused, again}) {
+      Case large_bucket = twice;
+      large_bucket["bucket"] = feature("bucket").values.front();
+      add({"zero3"}, large_bucket, "AssertionError");
+      add({"zero2"}, twice, "has already been reduced. Gradient computed twice");
+      add({"ddp"}, twice, "Expected to mark a variable ready only once");
+    }
     add({"ddp", "fsdp2", "hsdp"}, {{"unused", "on"}, {"resume", "on"}, {"loop", "own"}},
         "Missing optimizer state for parameter 'unused' in checkpoint");
     add({"fsdp1"}, {{"branch", "step"}, {"resume", "on"}},
