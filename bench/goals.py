@@ -119,11 +119,12 @@ class Goals:
             raise SystemExit(f"no time of a step in:\n{run.said}")
         return float(found.group(1))
 
-    def beside_torch(self) -> Tuple[str, str]:
+    def beside_torch(self, *fused: str) -> Tuple[str, str]:
         if not self.torch:
             return "not run: --torch PYTHON", "-"
         ours, theirs = self.in_turn(
-            self.steps(1, 8, 12), lambda: Used([self.torch, str(ROOT / "bench/torch_cpu_step.py")])
+            self.steps(1, 8, 12, 4, 256, 4, 128, 8, 512, 0, 1, 0, 0, len(fused)),
+            lambda: Used([self.torch, str(ROOT / "bench/torch_cpu_step.py"), *fused]),
         )
         ratios = [self.step_ms(a) / self.step_ms(b) for a, b in zip(ours, theirs)]
         return (
@@ -132,9 +133,15 @@ class Goals:
         )
 
     def simulated_ranks(self, ranks: int) -> Tuple[str, str]:
-        several, one = self.in_turn(self.steps(ranks, 8 // ranks, 12), self.steps(1, 8 // ranks, 12))
-        ratios = [self.step_ms(a) / self.step_ms(b) for a, b in zip(several, one)]
-        return text(ratios, "of one rank"), text([self.step_ms(each) for each in one], "ms")
+        """At each stage beside one rank with micro-batches of the same size. Nobody keeps a peer's copy."""
+        told, alone = [], []
+        for stage in range(4):
+            rest = [8 // ranks, 12, 4, 256, 4, 128, 8, 512, stage, 0]
+            several, one = self.in_turn(self.steps(ranks, *rest), self.steps(1, *rest))
+            ratios = [self.step_ms(a) / self.step_ms(b) for a, b in zip(several, one)]
+            told.append(f"stage {stage}: {text(ratios, 'of one rank')}")
+            alone += [self.step_ms(each) for each in one]
+        return "; ".join(told), text(alone, "ms")
 
     def all_reduce(self) -> Tuple[str, str]:
         (runs,) = self.in_turn(lambda: Used([str(self.programs / "bench_sim_bench"), "8", "4096"]))
@@ -167,6 +174,7 @@ class Goals:
             ("campaigns of 10,000 hours x 16,384 GPUs", "300 s", self.campaign),
             ("1,140 small scenarios, processor", "17 s", self.small_scenarios),
             ("a step of the small GPT beside PyTorch's", "0.70", self.beside_torch),
+            ("the same, both with fused attention", "0.65", lambda: self.beside_torch("fused")),
             ("4 simulated ranks", "1.05", lambda: self.simulated_ranks(4)),
             ("8 simulated ranks", "1.05", lambda: self.simulated_ranks(8)),
             ("all-reduce at 4,096 ranks", "0.67", self.all_reduce),

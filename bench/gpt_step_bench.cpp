@@ -3,7 +3,7 @@
 // ranks on this one core, the price of simulating them.
 //
 //   bench_gpt_step [ranks] [micro_batch] [steps] [layers] [width] [heads] [context] [batch] [vocab] [ZeRO stage]
-//   [copies] [layers a recomputed segment] [dropout in %]
+//   [copies] [layers a recomputed segment] [dropout in %] [1: fused attention]
 //
 // The cost of sharding on one core: compare N ranks at a stage with one rank and N micro-batches of the same size.
 // copies 0: a lost owner stops the run, but no rank updates a second shard.
@@ -60,16 +60,18 @@ class StepClock : public runtime::Observer {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int number[] = {1, 8, 12, 4, 256, 4, 128, 8, 512, 0, 1, 0, 0};
-  for (int i = 1; i < argc && i <= 13; ++i) number[i - 1] = std::atoi(argv[i]);
+  int number[] = {1, 8, 12, 4, 256, 4, 128, 8, 512, 0, 1, 0, 0, 0};
+  for (int i = 1; i < argc && i <= 14; ++i) number[i - 1] = std::atoi(argv[i]);
 
   runtime::TrainPlan plan;
-  plan.definition.model = {.layers = number[3],
-                           .width = number[4],
-                           .heads = number[5],
-                           .context = number[6],
-                           .vocab = number[8],
-                           .tied = false};
+  runtime::ModelPlan& model = plan.definition.model;
+  model.layers = number[3];
+  model.width = number[4];
+  model.heads = number[5];
+  model.context = number[6];
+  model.vocab = number[8];
+  model.tied = false;
+  model.fused_attention = number[13] != 0;
   plan.definition.data.synthetic = true;
   plan.definition.optimizer = {.lr = 3e-4, .betas = {0.9, 0.95}, .weight_decay = 0.1, .decay_all = true};
   plan.definition.global_batch = number[7];
@@ -78,7 +80,7 @@ int main(int argc, char** argv) {
   plan.layout.zero = runtime::zero_plan(number[9]);
   plan.layout.checkpointing.every = number[11];
   const double dropout = number[12] / 100.0;
-  plan.definition.model.dropout = {dropout, dropout, dropout};
+  model.dropout = {dropout, dropout, dropout};
   plan.recovery.peer_copies = number[10] != 0;
 
   sim::WorldPlan world_plan;

@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
     std::vector<char> memory(bytes, 'x');
     const std::string path = folder + "/swap_bench.plain";
     std::array<runtime::BufferPtr, 3> state;
-    std::array<AnyVec, 3> values;
+    std::vector<AnyVec> values(state.size());
     for (std::size_t kind = 0; kind < state.size(); ++kind) {
       state[kind] = rank.device.allocate_in(runtime::Space::host, std::size_t(elements) * sizeof(float),
                                             runtime::MemoryTag::staging, "state");

@@ -1,8 +1,11 @@
 """PyTorch's training step of the model that bench_gpt_step_bench trains by default, on one thread of a CPU: the peer
 of bench/goals.py. Prints "step N ms", the median of processor milliseconds of the steps after the second.
+
+    python torch_cpu_step.py [fused]      fused: scaled_dot_product_attention, not its operations one by one
 """
 
 import statistics
+import sys
 import time
 
 import torch
@@ -10,6 +13,15 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 LAYERS, WIDTH, HEADS, CONTEXT, BATCH, VOCABULARY, STEPS = 4, 256, 4, 128, 8, 512, 12
+FUSED = sys.argv[1:] == ["fused"]
+UNSEEN = torch.triu(torch.ones(CONTEXT, CONTEXT, dtype=torch.bool), 1)
+
+
+def attend(q, k, v):  # (B, H, T, D)
+    if FUSED:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    scores = q @ k.transpose(-2, -1) / (WIDTH // HEADS) ** 0.5
+    return scores.masked_fill(UNSEEN, float("-inf")).softmax(-1) @ v
 
 
 class Block(nn.Module):
@@ -24,8 +36,7 @@ class Block(nn.Module):
             part.view(BATCH, CONTEXT, HEADS, WIDTH // HEADS).transpose(1, 2)
             for part in self.qkv(self.norm_1(x)).split(WIDTH, dim=-1)
         )
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(attended.transpose(1, 2).reshape(BATCH, CONTEXT, WIDTH))
+        x = x + self.out(attend(q, k, v).transpose(1, 2).reshape(BATCH, CONTEXT, WIDTH))
         return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
 
 

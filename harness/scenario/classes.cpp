@@ -269,7 +269,7 @@ AlikeRanks alike_ranks(const Scenario& scenario) {
   std::vector<runtime::GridPlace> places;
   Numbering works, all;
   for (const int rank : all_ranks) {
-    places.push_back(*grid.place(rank));
+    places.push_back(runtime::launch_place(parallel, ranks, rank));
     work_of.push_back(works.of(work.of(places.back())));
     part_of.push_back(places.back().stage * parallel.ways() + places.back().way);
   }
