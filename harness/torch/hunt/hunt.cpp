@@ -183,7 +183,7 @@ bool Hunting::told_before(const Case& drawn) {
   const auto red = [&](const Case& other) { return tried(other).end == TrialEnd::red; };
   for (const KnownFinding& one : known_) {
     if (!explains(one, drawn, red)) continue;
-    ++state_.known[one.name];
+    if (!interrupted_) ++state_.known[one.name];
     return true;
   }
   return false;
