@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Tuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 Figures = List[float]

@@ -174,13 +174,16 @@ std::string why_not(const Scenario& scenario) {
 std::vector<int> places_of(const std::vector<int>& work, const std::vector<int>& part, int per_node) {
   Numbering numbering;
   std::vector<int> places(work.size());
-  for (std::size_t rank = 0; rank < work.size(); ++rank) {
-    const std::size_t first = rank / std::size_t(per_node) * std::size_t(per_node);
-    Key node;
-    for (std::size_t other = first; other < first + std::size_t(per_node); ++other)
-      if (part[other] == part[rank]) node.push_back(work[other]);
-    std::sort(node.begin(), node.end());
-    places[rank] = numbering.of(node);
+  for (std::size_t first = 0; first < work.size(); first += std::size_t(per_node)) {
+    std::map<int, Key> of_part;
+    std::map<int, int> number;
+    for (std::size_t rank = first; rank < first + std::size_t(per_node); ++rank)
+      of_part[part[rank]].push_back(work[rank]);
+    for (auto& [one, works] : of_part) {
+      std::sort(works.begin(), works.end());
+      number[one] = numbering.of(works);
+    }
+    for (std::size_t rank = first; rank < first + std::size_t(per_node); ++rank) places[rank] = number.at(part[rank]);
   }
   return places;
 }

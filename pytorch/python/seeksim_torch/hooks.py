@@ -150,8 +150,9 @@ class Watcher:
         """Takes back the call that ends here. Whether the module was recorded in it: Lightning's calls itself."""
         recorded = False
         while self.calls:  # those above it ended with an error
-            called, recorded = self.calls.pop()
+            called, was = self.calls.pop()
             if called is module:
+                recorded = was
                 break
         for call in self.calls:
             call[1] = call[1] or call[0] is module
