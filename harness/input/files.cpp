@@ -242,6 +242,14 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
                   scenario_file));
 }
 
+std::string own_file(const std::string& name, const std::string& place) {
+  std::string file = own_folder() + '/' + name;
+  if (!exists(file))
+    throw BadInput(place, fmt::format("there is no file {} in seeksim's own folder", in_quotes(name)),
+                   "Is what is installed whole? SEEKSIM_HOME names another folder.");
+  return file;
+}
+
 std::string top_folder() { return exists("scenarios") || exists("golden") ? "." : own_folder(); }
 
 std::vector<std::string> list_folder(const std::string& path) {

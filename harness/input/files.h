@@ -42,6 +42,10 @@ class FolderLock {
 // BadInput listing the places that were looked at.
 std::string resolve(const std::string& name, const std::string& scenario_file, const std::string& place);
 
+// A part of seeksim itself, in its own folder and nowhere else: a program that lies in the working folder is a
+// stranger's. Throws BadInput.
+std::string own_file(const std::string& name, const std::string& place);
+
 // The folder that holds scenarios/ and golden/: the working folder's if it does, else seeksim's own.
 std::string top_folder();
 

@@ -20,7 +20,7 @@ constexpr double kLimit_s = 3600;  // a torch to download, and stubs to compile
 // The JSON object in the last line of what the tool prints.
 Json ask(const std::string& python, const std::string& verb, const std::vector<std::string>& words) {
   std::vector<std::string> command = {torch::find_python(python),
-                                      resolve("pytorch/tools/releases.py", "", "seeksim torch"), verb};
+                                      own_file("pytorch/tools/releases.py", "seeksim torch"), verb};
   command.insert(command.end(), words.begin(), words.end());
   const torch::Captured ran = torch::capture(command, {}, kLimit_s);
   if (ran.out_of_time) throw CannotBeHad(fmt::format("{} took more than {} s", verb, kLimit_s));

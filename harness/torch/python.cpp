@@ -75,8 +75,8 @@ std::string python_path_with(const std::string& folder) {
 
 std::string package_folder() {
   // torch imports the package by this entry point: without it nothing would be recorded.
-  resolve("pytorch/python/seeksim_torch-1.dist-info/entry_points.txt", "", "seeksim torch");
-  const std::string file = resolve("pytorch/python/seeksim_torch/__init__.py", "", "seeksim torch");
+  own_file("pytorch/python/seeksim_torch-1.dist-info/entry_points.txt", "seeksim torch");
+  const std::string file = own_file("pytorch/python/seeksim_torch/__init__.py", "seeksim torch");
   return std::filesystem::absolute(file).parent_path().parent_path().string();
 }
 

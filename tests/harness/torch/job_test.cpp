@@ -13,6 +13,7 @@
 
 #include "harness/input/problem.h"
 #include "harness/torch/outlet.h"
+#include "harness/torch/python.h"
 #include "runtime/backend/machine/interrupts.h"
 #include "tests/support/scenarios.h"
 
@@ -301,6 +302,22 @@ TEST(TorchJob, CapturedCommandsAreToldApart) {
   const Captured slow = capture({"/bin/sh", "-c", "exec sleep 600"}, {}, 0.3);
   EXPECT_TRUE(slow.out_of_time);
   EXPECT_EQ(slow.ending.signal, SIGKILL);
+}
+
+// The recorder is Python that runs in the user's training.
+TEST(TorchPackage, IsNotTakenFromTheWorkingFolder) {
+  const TemporaryFolder folder;
+  const std::string planted = folder.path() + "/pytorch/python/";
+  for (const char* part : {"seeksim_torch/__init__.py", "seeksim_torch-1.dist-info/entry_points.txt"}) {
+    std::filesystem::create_directories(std::filesystem::path(planted + part).parent_path());
+    std::ofstream(planted + part) << "raise SystemExit('a stranger')\n";
+  }
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const std::string found = package_folder();
+  std::filesystem::current_path(before);
+  EXPECT_EQ(found.find(folder.path()), std::string::npos) << found;
+  EXPECT_TRUE(std::filesystem::exists(found + "/seeksim_torch/__init__.py")) << found;
 }
 
 }  // namespace
