@@ -70,6 +70,12 @@ def _contents(batch: Any, count: int) -> List[str]:
     return [str(int.from_bytes(digest.digest(), "big")) for digest in digests]
 
 
+def _in_backward() -> bool:
+    """Whether a backward pass runs: what is called then is recomputed, and often ends in its middle by an exception."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
 class Habits:
     """Hears from the watcher of this process, and looks at loaders and clipping itself."""
 
@@ -100,6 +106,8 @@ class Habits:
     # ------------------------------------------------------------------------------------------------------- modes
 
     def before_forward(self, module: torch.nn.Module) -> None:
+        if _in_backward():
+            return
         if self.depth == 0:
             self.learns = torch.is_grad_enabled()
         self.depth += 1
@@ -115,7 +123,8 @@ class Habits:
             self.say("left_eval", name)
 
     def after_forward(self) -> None:
-        self.depth = max(0, self.depth - 1)
+        if not _in_backward():
+            self.depth = max(0, self.depth - 1)
 
     def used(self, name: str, weight: torch.Tensor) -> None:
         """A weight of a forward pass."""
@@ -143,7 +152,9 @@ class Habits:
 
     def after_backward(self) -> None:
         self.versions = []
-        for p, _ in list(self.watcher.parameters().values())[:4]:
+        # FSDP1 shows gradients of frozen weights for a while.
+        trained = [p for name, (p, _) in self.watcher.parameters().items() if name not in self.watcher.frozen]
+        for p in trained[:4]:
             if p.grad is not None:
                 self.versions.append((p, p.grad, p.grad._version))
 
