@@ -280,6 +280,7 @@ std::string script_name(const std::vector<std::string>& command) {
 
 Environment rank_environment(const Start& start) {
   Environment environment = {{"PYTHONPATH", python_path_with(start.built.python_path)}};
+  if (start.ends_at_once) environment["SEEKSIM_TORCH_ENDS_AT_ONCE"] = "1";
   const auto unless_set = [&](const char* name, const char* value) {
     if (std::getenv(name) == nullptr) environment[name] = value;
   };

@@ -48,6 +48,9 @@ struct Start {
   Relay* relay = nullptr;  // lives as long as the run
   double wall_limit_s = 0;
   bool quiet = false;
+  // Ranks that are forks end without taking Python apart, which touches, and so copies, all of torch. For scripts of
+  // our own: nothing of theirs may wait for that end.
+  bool ends_at_once = false;
 };
 // Runs a script with its records in this folder, which is there and holds nothing of another run, and reads them.
 // Throws as run_script().

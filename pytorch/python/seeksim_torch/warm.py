@@ -9,6 +9,7 @@
 """
 
 import array
+import atexit
 import gc
 import importlib
 import json
@@ -17,6 +18,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -163,6 +165,35 @@ def serve(path: str, stay: Stay) -> Optional[Job]:
         ranks[pid] = line
 
 
+def _status_of(end: SystemExit) -> int:
+    """The exit status that Python gives this end."""
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+def _run_and_end(script: str) -> None:
+    """Runs the script and ends this process as Python does, but for taking its objects apart."""
+    import runpy
+
+    status = 0
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        status = _status_of(end)
+    except KeyboardInterrupt:
+        raise  # Python ends by the signal
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]  waits for threads that are no daemons
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def main() -> None:
     """Starts the server, and runs the script in each of its forks."""
     import torch  # noqa: F401  the point of it all
@@ -192,6 +223,8 @@ def main() -> None:
     job.become()
     if "SEEKSIM_TORCH_DIR" in os.environ and "RANK" in os.environ:
         start.start()
+    if os.environ.get("SEEKSIM_TORCH_ENDS_AT_ONCE"):
+        _run_and_end(job.command[0])
     runpy.run_path(job.command[0], run_name="__main__")
 
 
