@@ -76,12 +76,18 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"fsdp2_reduces_in_bf16", "fsdp2", "precision=bf16", {"precision=bf16"}},
         Planted{"hsdp_replicas_apart", "hsdp", ""}, Planted{"fsdp1_local_norm", "fsdp1", "clip=on"},
         Planted{"fsdp1_no_sync_drops", "fsdp1", "accumulation="},
-        // Adam's step has no scale.
+        // Adam's step has no scale: SGD shows it.
         Planted{"zero_micro_batches_add_up", "zero2", "accumulation=", {"optimizer=sgd"}},
         Planted{"zero_one_rate", "zero1", "optimizer=groups"}, Planted{"zero12_does_not_clip", "zero1", "clip=on"},
         Planted{"zero12_full_reduce_sum", "zero2", "reduce_scatter=false"},
         Planted{"zero_resume_without_moments", "zero1", "resume=on"}, Planted{"zero3_scatter_sum", "zero3", ""},
         Planted{"zero3_first_sub_group", "zero3", "sub_group=100"},
+        Planted{"ddp_keeps_own_weights", "ddp", "own_seeds=on"}, Planted{"ddp_forgets_buffers", "ddp", "buffer=on"},
+        Planted{"fsdp2_divides_twice", "fsdp2", "divide=factor", {"optimizer=sgd"}},
+        Planted{"checkpoint_loads_no_state", "fsdp2", "world=", {"resume=on", "world=fewer,more", "np=2"}},
+        Planted{"zero_coalesced_sums", "zero1", "accumulates=coalesced", {"optimizer=sgd"}},
+        Planted{"zero_tensor_backward_undivided", "zero1", "backward=tensor", {"optimizer=sgd"}},
+        Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
         Planted{"accelerate_backward_undivided", "ddp", "accumulation=", {"optimizer=sgd", "loop=accelerate"}},
         Planted{"fabric_does_not_clip", "ddp", "clip=on", {"optimizer=sgd", "loop=fabric"}},
         Planted{"trainer_does_not_clip", "ddp", "clip=on", {"optimizer=sgd", "loop=trainer"}}),
@@ -103,6 +109,24 @@ TEST_F(Hunted, WhatIsRightIsQuietAndTheNextHuntGoesOn) {
   std::vector<std::string> other = options;
   other.insert(other.end(), {"--seed", "2"});
   EXPECT_STATUS(hunt(other, false), 2);
+}
+
+// The recorder took a recomputed pass, which ends in its middle, for one that still runs.
+TEST_F(Hunted, ValidationBehindARecomputedStepIsSeenAsThat) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=ddp, dropout=on, recompute=on, evaluate=on"}, false), 0);
+  EXPECT_EQ(told()["end"], "same") << told();
+}
+
+// The first weights that were looked at were all frozen.
+TEST_F(Hunted, GradientsOfFrozenWeightsAreNotMissed) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=fsdp1, np=1, accumulation=2, frozen=block, wrap=root"}, false), 0);
+  EXPECT_EQ(told()["end"], "same") << told();
+}
+
+// Four ranks save it, and two go on.
+TEST_F(Hunted, AnotherNumberOfRanksGoesOn) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=fsdp2, resume=on, world=more, schedule=on"}, false), 0);
+  EXPECT_EQ(told()["end"], "same") << told();
 }
 
 TEST_F(Hunted, AKnownFindingIsCountedAndNotToldAgain) {

@@ -44,8 +44,8 @@ std::vector<Feature> all_features() {
                  "transformers' Trainer"),
       of_training("np", {"2", "1", "4"}, "ranks"),
       of_training("precision", {"fp32", "autocast", "bf16"}, "autocast; or weights that are used in bf16"),
-      of_training("optimizer", {"sgd", "adamw", "groups", "foreach", "fused"},
-                  "SGD with momentum; AdamW, with two groups of parameters, foreach, fused"),
+      of_training("optimizer", {"sgd", "adamw", "groups", "foreach", "fused", "amsgrad", "adagrad"},
+                  "SGD with momentum; AdamW, with two groups of parameters, foreach, fused, amsgrad; Adagrad"),
       of_training("steps", {"2", "4"}, "of the training; where it resumes, it does so in the middle"),
       of_training("accumulation", {"1", "2", "4"}, "micro-batches of a step"),
       of_training("clip", off_on, "the gradient's norm is clipped"),
@@ -55,45 +55,63 @@ std::vector<Feature> all_features() {
       of_training("inputs", {"numbers", "tokens"}, "tokens: an embedding"),
       of_training("tied", off_on, "the head has the embedding's weight"),
       of_training("reused", off_on, "the first block is called again at the end"),
-      of_training("frozen", {"off", "block", "bias"}, "the first block, or each bias, requires no gradient"),
+      of_training("frozen", {"off", "block", "bias", "body"},
+                  "the first block, each bias, or all but the head requires no gradient"),
       of_training("unused", off_on, "a parameter that no forward pass uses"),
       of_training(
           "branch", {"off", "step", "rank", "late", "early"},
           "a layer that odd steps use; that some ranks use in a step; that all micro-batches but the first use; "
           "that the first one uses"),
       of_training("experts", {"0", "3"}, "each sample goes to one of them, so that some get none"),
-      of_training("forwards", {"1", "2"}, "forward passes before a backward pass"),
+      of_training("forwards", {"1", "2", "spare"},
+                  "forward passes before a backward pass; spare: and one that nothing uses"),
+      of_training("buffer", off_on, "a counter that goes up with each training pass, and numbers drawn by chance"),
+      of_training("models", {"1", "2"}, "each with its own optimizer, trained in turns"),
+      {"zeros", off_on, kTorch, true, "", "zero_grad(set_to_none=False)"},
       of_training("scalar", off_on, "a parameter without a dimension"),
       of_training("strided", off_on, "a parameter that lies transposed in memory"),
+      of_training("normed", off_on, "the head is under weight_norm()"),
       of_training("norm", off_on, "blocks begin with a LayerNorm"),
       of_training("dropout", off_on, "blocks have dropout"),
       of_training("output", {"tensor", "dict"}, "what the model returns"),
       of_wrapper("sync", {"last", "each"}, kTorch, "gradients are averaged after the last micro-batch, or after each"),
       of_wrapper("resume", off_on, {}, "the state is saved on the way, and new objects load it"),
+      of_training("world", {"same", "fewer", "more"}, "ranks before it was resumed: half as many, or twice"),
       of_wrapper("recompute", {"off", "on", "reentrant"}, {}, "activation checkpointing of blocks"),
+      of_wrapper("gather", {"off", "whole", "16bit"}, {},
+                 "at the end a bare model gets all weights: from the state, or by DeepSpeed's save_16bit_model()"),
+      of_wrapper("evaluate", off_on, {}, "each step begins with a pass in eval mode, without gradients"),
+      of_wrapper("own_seeds", off_on, kDriven,
+                 "each rank draws other first weights, so that those of rank 0 have to be sent"),
       of_wrapper("static_graph", off_on, {"ddp"}, "DDP's static_graph"),
       of_wrapper("bucket_view", off_on, {"ddp"}, "DDP's gradient_as_bucket_view"),
       of_wrapper("ddp_bucket", {"default", "small"}, {"ddp"}, "DDP's bucket_cap_mb"),
       of_wrapper("find_unused", off_on, {"ddp"}, "DDP's find_unused_parameters"),
       of_wrapper("redundancy", off_on, {"ddp"}, "torch's ZeroRedundancyOptimizer"),
-      of_wrapper("strategy", {"full", "grad_op", "none"}, {"fsdp1"}, "FSDP1's sharding_strategy"),
+      of_wrapper("ddp_hook", off_on, {"ddp"}, "DDP's communication hook that calls all_reduce()"),
+      of_wrapper("send_buffers", {"on", "off"}, {"ddp"}, "DDP's broadcast_buffers"),
+      of_wrapper("strategy", {"full", "grad_op", "none", "hybrid"}, {"fsdp1"}, "FSDP1's sharding_strategy"),
       of_wrapper("flat", off_on, {"fsdp1"}, "FSDP1 without use_orig_params"),
       of_wrapper("wrap", {"blocks", "root", "layers"}, {"fsdp1", "fsdp2", "hsdp"}, "what is a unit of FSDP"),
       of_wrapper("prefetch", off_on, {"fsdp1", "fsdp2", "hsdp"}, "FSDP's forward prefetching"),
       of_wrapper("post", off_on, {"fsdp1"}, "FSDP1's backward_prefetch after the gradients"),
       of_wrapper("reshard", {"default", "off", "on"}, {"fsdp2", "hsdp"}, "FSDP2's reshard_after_forward"),
       of_wrapper("shard_last", off_on, {"fsdp2", "hsdp"}, "FSDP2 shards matrices by their last dimension"),
-      of_wrapper("replicas", {"1", "2"}, {"hsdp"}, "of HSDP, on two ranks"),
+      of_wrapper("on_cpu", off_on, {"fsdp2", "hsdp"}, "FSDP2's offload to the CPU"),
+      of_wrapper("divide", {"default", "factor", "sum"}, {"fsdp2", "hsdp"},
+                 "FSDP2's set_gradient_divide_factor(), or set_force_sum_reduction_for_comms()"),
+      of_wrapper("replicas", {"1", "2"}, {"hsdp", "fsdp1"}, "of HSDP, on two ranks"),
       of_wrapper("keep", off_on, {"fsdp2", "hsdp"}, "FSDP2's set_reshard_after_backward() between micro-batches"),
       of_zero("bucket", {"500000000", "64"}, kZero, "reduce_bucket_size"),
       of_zero("gather_bucket", {"500000000", "64"}, kZero12, "allgather_bucket_size"),
-      of_zero("overlap", {"false", "true"}, kPartitioned, "overlap_comm"),
+      of_zero("overlap", {"default", "true", "false"}, kPartitioned, "overlap_comm"),
       of_zero("contiguous", {"true", "false"}, kPartitioned, "contiguous_gradients"),
       of_zero("round_robin", {"false", "true"}, kZero12, "round_robin_gradients"),
       of_zero("reduce_scatter", {"true", "false"}, kPartitioned, "reduce_scatter"),
       of_zero("partitions", {"true", "false"}, kZero12, "allgather_partitions"),
       of_zero("multi_rank", {"true", "false"}, kZero12, "use_multi_rank_bucket_allreduce"),
       of_zero("aligned", {"false", "true"}, kZero12, "parameter_alignment"),
+      of_zero("ignore_unused", {"true", "false"}, kZero12, "ignore_unused_parameters"),
       of_wrapper("offload", off_on, kPartitioned, "DeepSpeed's offload_optimizer"),
       of_wrapper("offload_param", off_on, kZero3, "DeepSpeed's offload_param"),
       of_zero("sub_group", {"1000000000", "100"}, kZero3, "sub_group_size"),
@@ -105,18 +123,85 @@ std::vector<Feature> all_features() {
       of_zero("sequential", {"false", "true"}, kZero3, "stage3_allgather_sequential"),
       of_zero("granularity", {"0", "1000"}, kZero3, "stage3_module_granularity_threshold"),
       of_zero("ds_linear", {"false", "true"}, kZero3, "memory_efficient_linear"),
+      of_zero("model_persistent", {"9223372036854775807", "0"}, kZero3, "stage3_model_persistence_threshold"),
+      of_zero("checked", {"false", "true"}, kZero3, "enable_sanity_checks"),
+      of_zero("override_apply", {"true", "false"}, kZero3, "override_module_apply"),
+      of_wrapper("leaf", off_on, kZero3, "DeepSpeed's set_z3_leaf_modules() on blocks"),
+      of_zero("load_piecewise", {"false", "true"}, kZero3, "pipeline_loading_checkpoint"),
+      of_zero("from_fp32", {"true", "false"}, kZero12, "load_from_fp32_weights"),
+      of_zero("compute_norm", {"true", "false"}, kZero12, "compute_grad_norm"),
+      of_wrapper("pinned", off_on, kPartitioned, "DeepSpeed's pin_memory of offload_optimizer"),
+      of_zero("secondary", {"1", "2"}, kZero3, "zero_hpz_partition_size"),
       of_wrapper("zero_init", off_on, kZero3, "the model is made under deepspeed.zero.Init"),
       of_wrapper("prescale", off_on, kZero, "DeepSpeed's prescale_gradients"),
+      of_wrapper("predivide", off_on, kZero, "DeepSpeed's gradient_predivide_factor"),
+      of_wrapper("sent_as", {"default", "fp32"}, kZero, "DeepSpeed's communication_data_type"),
+      of_wrapper("added_as", {"default", "fp32", "bf16"}, kZero, "DeepSpeed's grad_accum_dtype"),
+      of_wrapper("immediate", {"false", "true"}, kZero, "DeepSpeed's immediate_grad_update"),
+      of_wrapper("backward", {"engine", "tensor"}, kPartitioned, "DeepSpeed's engine.backward(), or the loss's own"),
+      of_wrapper("accumulates", {"engine", "boundary", "unmanaged", "coalesced"}, kZero,
+                 "who ends a step of DeepSpeed: the engine counts; set_gradient_accumulation_boundary(); "
+                 "managed_gradient_accumulation off; coalesce_grad_reduction()"),
+      of_wrapper("scaled_by", {"engine", "script"}, kZero, "who divides by the micro-batches: or scale_wrt_gas=False"),
+      of_wrapper("made_by", {"script", "config"}, kZero, "who makes the optimizer: DeepSpeed from its configuration"),
   };
 }
 
-// A feature that means something only beside certain values of another one.
-bool is_there_for(const std::string& name, const Case& drawn) {
-  if (name == "sync" || name == "keep") return drawn.at("accumulation") != "1" && drawn.at("loop") == "own";
-  if (name == "redundancy") return drawn.at("loop") == "own";
-  if (name == "tied") return drawn.at("inputs") != "numbers";
-  if (name == "replicas") return drawn.at("np") == "2";
-  return true;
+// A feature that means something only beside certain values of another one, of which a case gets the first.
+struct Need {
+  std::string name, other;
+  Names values;
+  std::string wrapper = "";  // with which it is so; "": with all
+};
+const std::vector<Need>& needs() {
+  static const std::vector<Need> all = {
+      {"sync", "accumulation", {"2", "4"}},
+      {"sync", "loop", {"own"}},
+      {"keep", "accumulation", {"2", "4"}},
+      {"keep", "loop", {"own"}},
+      {"redundancy", "loop", {"own"}},
+      {"tied", "inputs", {"tokens"}},
+      {"models", "loop", {"own"}},
+      {"resume", "models", {"1"}},
+      {"world", "resume", {"on"}},
+      {"world", "loop", {"own"}},
+      {"gather", "loop", {"own"}},
+      {"gather", "models", {"1"}},
+      {"gather", "precision", {"fp32"}},
+      {"zeros", "loop", {"own", "accelerate", "fabric"}},
+      {"evaluate", "loop", {"own", "accelerate", "fabric"}},
+      {"ddp_hook", "loop", {"own"}},
+      {"send_buffers", "buffer", {"on"}},
+      {"replicas", "np", {"2"}},
+      {"replicas", "strategy", {"hybrid"}, "fsdp1"},
+      {"predivide", "prescale", {"on"}},
+      {"load_piecewise", "resume", {"on"}},
+      {"from_fp32", "resume", {"on"}},
+      {"compute_norm", "clip", {"off"}},
+      {"pinned", "offload", {"on"}},
+      {"sent_as", "precision", {"bf16"}},
+      {"added_as", "precision", {"bf16"}},
+      {"immediate", "precision", {"bf16"}},
+      {"backward", "loop", {"own"}},
+      {"accumulates", "loop", {"own"}},
+      {"accumulates", "accumulation", {"2", "4"}},
+      {"scaled_by", "loop", {"own"}},
+      {"scaled_by", "accumulation", {"2", "4"}},
+      {"made_by", "loop", {"own"}},
+      {"made_by", "optimizer", {"adamw"}},
+      {"made_by", "schedule", {"off"}},
+  };
+  return all;
+}
+
+// What is missing for this feature in a case; none: it means something.
+std::vector<const Need*> missing_for(const std::string& name, const Case& drawn) {
+  std::vector<const Need*> missing;
+  for (const Need& one : needs()) {
+    const bool is_so = one.name == name && (one.wrapper.empty() || one.wrapper == drawn.at("wrapper"));
+    if (is_so && !is_in(one.values, drawn.at(one.other))) missing.push_back(&one);
+  }
+  return missing;
 }
 
 }  // namespace
@@ -132,7 +217,7 @@ const Feature& feature(const std::string& name) {
 
 bool applies(const Feature& feature, const Case& drawn) {
   const bool fits = feature.wrappers.empty() || is_in(feature.wrappers, drawn.at("wrapper"));
-  return fits && is_there_for(feature.name, drawn);
+  return fits && missing_for(feature.name, drawn).empty();
 }
 
 Case normal(Case drawn) {
@@ -216,6 +301,10 @@ std::optional<Case> with_both(const Feature& a, const std::string& of_a, const F
   drawn["accumulation"] = "2";
   drawn[a.name] = of_a;
   drawn[b.name] = of_b;
+  for (const std::string& name : {a.name, b.name}) {
+    for (const Need* need : missing_for(name, drawn))
+      if (need->other != a.name && need->other != b.name) drawn[need->other] = need->values.front();
+  }
   const Case wanted = drawn;
   drawn = normal(drawn);
   const auto kept = [&](const Feature& one) {

@@ -171,7 +171,7 @@ void Hunting::learn_refusal(const Case& drawn, const TrialVerdict& verdict) {
     return again.end == TrialEnd::refused && finding_key("", again.text) == words;
   };
   int took = 0;
-  const Case part = needed(shrunk(drawn, kRefusalTries, still, took));
+  const Case part = needed(shrunk(drawn, kRefusalTries, still, took, true));
   if (interrupted_) return;
   state_.refusals.push_back({part, verdict.text, 1});
   coverage_.refuse(part);

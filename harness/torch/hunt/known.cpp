@@ -12,11 +12,27 @@ const std::vector<KnownFinding>& known_findings() {
       {"zero-offload-unused-layer", {{"wrapper", {"zero2"}}, {"branch", {"late"}}, {"offload", {"on"}}}},
       {"zero1-overlap-unused-layer", {{"wrapper", {"zero1"}}, {"branch", {"early"}}, {"overlap", {"true"}}}},
       {"zero0-adam-step",
-       {{"wrapper", {"zero0"}}, {"precision", {"bf16"}}, {"optimizer", {"adamw", "groups", "foreach", "fused"}}}},
+       {{"wrapper", {"zero0"}},
+        {"precision", {"bf16"}},
+        {"optimizer", {"adamw", "groups", "foreach", "fused", "amsgrad"}}}},
+      {"zero-buffers", {{"wrapper", {"zero0", "zero1", "zero2", "zero3"}}, {"buffer", {"on"}}, {"own_seeds", {"on"}}}},
+      {"universal-groups", {{"wrapper", {"zero3"}}, {"optimizer", {"groups"}}, {"world", {"fewer", "more"}}}},
+      {"universal-round-robin",
+       {{"wrapper", {"zero1", "zero2"}}, {"round_robin", {"true"}}, {"world", {"fewer", "more"}}}},
+      {"universal-steps", {{"wrapper", {"zero3"}}, {"sub_group", {"100"}}, {"world", {"fewer", "more"}}}},
+      {"universal-frozen",
+       {{"wrapper", {"zero1", "zero2", "zero3"}}, {"frozen", {"block", "bias", "body"}}, {"world", {"fewer", "more"}}}},
+      {"universal-frozen",
+       {{"wrapper", {"zero1", "zero2", "zero3"}}, {"buffer", {"on"}}, {"world", {"fewer", "more"}}}},
+      {"zero-adagrad-schedule",
+       {{"wrapper", {"zero1", "zero2", "zero3"}}, {"optimizer", {"adagrad"}}, {"schedule", {"on"}}}},
+      {"fsdp1-hybrid-one", {{"wrapper", {"fsdp1"}}, {"strategy", {"hybrid"}}, {"replicas", {"2"}}}},
       {"zero3-reused-block", {{"wrapper", {"zero3"}}, {"forwards", {"2"}}, {"recompute", {"reentrant"}}}},
       {"zero3-reused-block", {{"wrapper", {"zero3"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
       {"fsdp1-channels-last", {{"wrapper", {"fsdp1"}}, {"strided", {"on"}}, {"strategy", {"none"}}}},
       {"fsdp1-channels-last", {{"wrapper", {"fsdp1"}}, {"strided", {"on"}}, {"np", {"1"}}}},
+      {"fsdp1-spare-forward", {{"wrapper", {"fsdp1"}}, {"precision", {"bf16"}}, {"forwards", {"spare"}}}},
+      {"fsdp2-autocast-cache", {{"wrapper", {"fsdp2", "hsdp"}}, {"precision", {"autocast"}}, {"forwards", {"spare"}}}},
       {"fsdp2-reentrant", {{"wrapper", {"fsdp2", "hsdp"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
       {"fsdp2-reentrant", {{"wrapper", {"fsdp2", "hsdp"}}, {"forwards", {"2"}}, {"recompute", {"reentrant"}}}},
   };
@@ -45,6 +61,22 @@ const std::vector<Refusal>& known_refusals() {
       add({"zero2"}, twice, "has already been reduced. Gradient computed twice");
       add({"ddp"}, twice, "Expected to mark a variable ready only once");
     }
+    add({"zero3"}, {{"normed", "on"}, {"zero_init", "on"}}, "cannot reshape tensor of 0 elements into shape [0, -1]");
+    add({"zero3"}, {{"models", "2"}, {"secondary", "2"}, {"zero_init", "on"}},
+        "ZeRO parameter intra parallel group is already initialized");
+    add({"zero3"}, {{"optimizer", "adagrad"}, {"resume", "on"}}, "a parameter group that doesn't match the size");
+    for (const char* frozen : {"block", "bias", "body"})
+      add({"zero1"}, {{"frozen", frozen}, {"gather", "whole"}}, "Error(s) in loading state_dict for Model");
+    add({"zero1", "zero2", "zero3"}, {{"forwards", "2"}, {"backward", "tensor"}}, "KeyError: 0");
+    for (const char* world : {"fewer", "more"})
+      add({"ddp"}, {{"branch", "step"}, {"resume", "on"}, {"world", world}},
+          "Missing key in checkpoint state_dict: optimizer.other");
+    add({"ddp"}, {{"inputs", "tokens"}, {"recompute", "reentrant"}, {"find_unused", "on"}},
+        "Expected to mark a variable ready only once");
+    add({"fsdp1"}, {{"precision", "bf16"}, {"inputs", "tokens"}, {"recompute", "reentrant"}, {"wrap", "root"}},
+        "mat1 and mat2 must have the same dtype, but got BFloat16 and Float");
+    add({"fsdp1"}, {{"inputs", "tokens"}, {"reused", "on"}, {"forwards", "2"}, {"recompute", "reentrant"}},
+        "setStorage: sizes ... are out of bounds for storage of size 0");
     add({"ddp", "fsdp2", "hsdp"}, {{"unused", "on"}, {"resume", "on"}, {"loop", "own"}},
         "Missing optimizer state for parameter 'unused' in checkpoint");
     add({"fsdp1"}, {{"branch", "step"}, {"resume", "on"}},

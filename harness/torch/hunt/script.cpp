@@ -21,40 +21,61 @@ void add_head(const Case& drawn, const std::string& name, const std::string& fro
   const std::string& wrapper = drawn.at("wrapper");
   const std::string np = drawn.at("np");
   add_text(fmt::format("\"\"\"{}. {} --plain: the same by hand.", case_text(drawn), from), to);
-  to.add(0, fmt::format("seeksim torch run --np {} --out plain -- {} --plain", np, name));
-  to.add(0, fmt::format("seeksim torch run --np {} --out {} -- {}", np, wrapper, name));
+  const auto add_run = [&](const std::string& out, const std::string& options) {
+    if (moves(drawn))
+      to.add(0, fmt::format("seeksim torch run --np {} -- {} --first{}", ranks_before(drawn), name, options));
+    to.add(0, fmt::format("seeksim torch run --np {} --out {} -- {}{}", np, out, name, options));
+  };
+  add_run("plain", " --plain");
+  add_run(wrapper, "");
   to.add(0, fmt::format("seeksim torch compare plain {} --grade {}", wrapper, torch::name(held.grade)));
   to.add(0, "\"\"\"");
 }
 
 void add_imports(const Case& drawn, Lines& to) {
   const bool accumulates = drawn.at("accumulation") != "1" && drawn.at("sync") == "last";
+  const bool gathers = drawn.at("gather") != "off", sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn);
   const bool own = has_own_loop(drawn), prepared = !own && !is_trainer(drawn), resumes = is_on(drawn, "resume");
   const bool waits = accumulates && !is_deepspeed(drawn) && !is_fsdp2(drawn);
   const bool casts = is_trainer(drawn) && drawn.at("precision") == "autocast";
-  to.add_if(own ? waits : prepared || casts, 0, "import contextlib");
-  to.add_if(is_trainer(drawn) || ((is_deepspeed(drawn) || !own) && resumes) || (is_deepspeed(drawn) && !own), 0,
-            "import os");
+  const bool casts_by_option = is_deepspeed(drawn) && drawn.at("precision") == "autocast";
+  const bool enters = drawn.at("accumulates") == "coalesced" || is_on(drawn, "zero_init") || casts_by_option;
+  to.add_if(enters || (own ? waits : prepared || casts), 0, "import contextlib");
+  to.add_if(is_trainer(drawn) || ((is_deepspeed(drawn) || !own || moves(drawn)) && resumes) ||
+                (is_deepspeed(drawn) && gathers) || (is_deepspeed(drawn) && !own),
+            0, "import os");
   to.add(0, "import sys");
+  to.add_if(carries_state(drawn), 0, "from types import SimpleNamespace");
   to.add_if(is_deepspeed(drawn), 0, "import deepspeed");
+  to.add_if(carries_state(drawn), 0, "from deepspeed.checkpoint import ds_to_universal");
+  to.add_if(is_deepspeed(drawn) && drawn.at("wrapper") != "zero0" && drawn.at("gather") == "whole", 0,
+            "from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint");
+  to.add_if(is_on(drawn, "leaf"), 0, "from deepspeed.utils import set_z3_leaf_modules");
   to.add(0, "import torch").add(0, "import torch.distributed as dist");
-  to.add_if(drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn), 0, "import torch.distributed.fsdp as fsdp");
+  to.add_if(moves(drawn) && !is_deepspeed(drawn), 0, "import torch.distributed.checkpoint as dcp");
+  to.add_if(sharded, 0, "import torch.distributed.fsdp as fsdp");
   to.add(0, "import torch.nn as nn").add(0, "import torch.nn.functional as F");
-  to.add_if(own && !is_deepspeed(drawn) && resumes, 0,
-            "from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict");
-  to.add_if(is_fsdp2(drawn), 0, "from torch.distributed.device_mesh import init_device_mesh");
+  const char* const of_state = "from torch.distributed.checkpoint.state_dict import ";
+  to.add_if(own && !is_deepspeed(drawn) && resumes, 0, fmt::format("{}get_state_dict, set_state_dict", of_state));
+  to.add_if(gathers && sharded, 0, fmt::format("{}StateDictOptions, get_model_state_dict", of_state));
+  to.add_if(is_on(drawn, "ddp_hook"), 0,
+            "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook");
+  to.add_if(is_fsdp2(drawn) || drawn.at("strategy") == "hybrid", 0,
+            "from torch.distributed.device_mesh import init_device_mesh");
   to.add_if(is_on(drawn, "redundancy"), 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
   to.add_if(is_on(drawn, "shard_last"), 0, "from torch.distributed.tensor import Shard");
+  to.add_if(is_on(drawn, "normed"), 0, "from torch.nn.utils.parametrizations import weight_norm");
   to.add_if(drawn.at("recompute") != "off", 0, "from torch.utils.checkpoint import checkpoint");
   add_loop_imports(drawn, to);
   to.gap().add(0, "PLAIN = \"--plain\" in sys.argv");
+  to.add_if(moves(drawn), 0, "FIRST = \"--first\" in sys.argv  # as many steps as come before it is resumed");
 }
 
 std::string optimizer_of(const Case& drawn) {
   const std::string& kind = drawn.at("optimizer");
-  const std::string made = kind == "sgd" ? "SGD" : "AdamW";
+  const std::string made = kind == "sgd" ? "SGD" : kind == "adagrad" ? "Adagrad" : "AdamW";
   std::string options = kind == "sgd" ? "lr=0.1, momentum=0.9" : "lr=0.01";
-  if (kind == "foreach" || kind == "fused") options += fmt::format(", {}=True", kind);
+  if (kind == "foreach" || kind == "fused" || kind == "amsgrad") options += fmt::format(", {}=True", kind);
   const std::string parameters = kind == "groups"              ? "groups"
                                  : drawn.at("frozen") == "off" ? "net.parameters()"
                                                                : "trained";
@@ -62,13 +83,22 @@ std::string optimizer_of(const Case& drawn) {
   return fmt::format("ZeroRedundancyOptimizer({}, torch.optim.{}, {})", parameters, made, options);
 }
 
+// What DeepSpeed gets: the optimizer, or what its own one is to train.
+const char* optimized_by(const Case& drawn) {
+  if (drawn.at("made_by") == "script") return "optimizer=optimizer";
+  return drawn.at("frozen") == "off" ? "model_parameters=net.parameters()" : "model_parameters=trained";
+}
+
 // Model, who distributes it, and optimizer; at this depth.
 void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& to) {
   const bool zero = is_deepspeed(drawn);
   const bool narrow = drawn.at("precision") == "bf16" && drawn.at("wrapper") == "ddp";
-  to.add(depth, fmt::format("torch.manual_seed({})", seed));
+  if (is_on(drawn, "own_seeds"))
+    to.add(depth, fmt::format("torch.manual_seed({0} if PLAIN else {0} + dist.get_rank())", seed));
+  else
+    to.add(depth, fmt::format("torch.manual_seed({})", seed));
   if (is_on(drawn, "zero_init"))
-    to.add(depth, "with deepspeed.zero.Init(config_dict_or_path=CONFIG, enabled=not PLAIN):")
+    to.add(depth, "with contextlib.nullcontext() if PLAIN else deepspeed.zero.Init(config_dict_or_path=CONFIG):")
         .add(depth + 1, "model = Model()");
   else
     to.add(depth,
@@ -95,18 +125,15 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
     add_prepare(drawn, depth, to);
   else if (zero)
     to.add(depth, "if not PLAIN:")
-        .add(depth + 1,
-             fmt::format("net, _, _, _ = deepspeed.initialize({}model=model, optimizer=optimizer, config=CONFIG)",
-                         is_on(drawn, "schedule") ? "lr_scheduler=schedule, " : ""));
+        .add(depth + 1, fmt::format("net, _, _, _ = deepspeed.initialize({}model=model, {}, config=CONFIG)",
+                                    is_on(drawn, "schedule") ? "lr_scheduler=schedule, " : "", optimized_by(drawn)));
 }
 
-std::string names_of_objects(const Case& drawn) {
-  return fmt::format("model, net, optimizer{}", is_on(drawn, "schedule") ? ", schedule" : "");
-}
+bool has_two(const Case& drawn) { return drawn.at("models") == "2"; }
 
 // They are made once; where the training resumes, again.
 void add_build(const Case& drawn, Lines& to) {
-  if (!is_on(drawn, "resume") && !is_trainer(drawn)) {
+  if (!is_on(drawn, "resume") && !is_trainer(drawn) && !has_two(drawn)) {
     to.gap().add(0, "dist.init_process_group(\"gloo\")");
     add_loop(drawn, to);
     add_objects(drawn, "1", 0, to);
@@ -118,7 +145,16 @@ void add_build(const Case& drawn, Lines& to) {
   if (is_trainer(drawn)) return;
   to.gap().add(0, "dist.init_process_group(\"gloo\")");
   add_loop(drawn, to);
-  to.add(0, names_of_objects(drawn) + " = build(1)");
+  if (has_two(drawn)) {
+    to.add(0, "both = [build(1), build(2)]");
+    return;
+  }
+  if (!moves(drawn)) {
+    to.add(0, names_of_objects(drawn) + " = build(1)");
+    return;
+  }
+  to.add(0, names_of_objects(drawn) + " = build(1 if FIRST else 2)").add(0, folder_of_state());
+  add_load(drawn, to);
 }
 
 void add_cast(const Case& drawn, Lines& to) {
@@ -127,36 +163,6 @@ void add_cast(const Case& drawn, Lines& to) {
   to.gap().add(0, fmt::format("def by_hand(model, x, {}):", turn));
   to.add(1, "weights = {name: p.bfloat16() for name, p in model.named_parameters()}");
   to.add(1, fmt::format("return torch.func.functional_call(model, weights, (x, {}))", turn));
-}
-
-// Behind some steps: the state goes into new objects.
-void add_resume(const Case& drawn, Lines& to) {
-  const std::string made = names_of_objects(drawn) + " = build(2)";
-  to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
-  const bool restores = is_on(drawn, "dropout") && drawn.at("loop") != "accelerate";  // which does so itself
-  to.add_if(restores, 2, "random = torch.get_rng_state()");
-  if (!has_own_loop(drawn)) {
-    add_resume_of_loop(drawn, made, to);
-  } else if (is_deepspeed(drawn)) {
-    to.add(2, "folder = os.path.splitext(os.path.abspath(__file__))[0] + \".saved\"");
-    to.add(2, "net.save_checkpoint(folder)").add(2, made).add(2, "net.load_checkpoint(folder)");
-  } else {
-    to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
-    to.add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)").add(2, made);
-    to.add(2, "set_state_dict(net, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)");
-    to.add_if(is_on(drawn, "schedule"), 2, "schedule.load_state_dict(place)");
-  }
-  to.add_if(restores, 2, "torch.set_rng_state(random)");
-}
-
-void add_step_of_zero(const Case& drawn, int depth, const std::string& divided, Lines& to) {
-  add_loss(drawn, depth, to);
-  to.add(depth, "if not PLAIN:").add(depth + 1, "net.backward(loss)").add(depth + 1, "net.step()");
-  to.add(depth, "else:").add(depth + 1, divided + ".backward()");
-  to.add_if(depth > 1, 1, "if PLAIN:");  // of one micro-batch the step goes on in the same branch
-  add_gradients(drawn, 2, to);
-  add_clipping(drawn, 2, to);
-  add_optimizer_step(drawn, 2, to);
 }
 
 void add_step_of_torch(const Case& drawn, int depth, const std::string& divided, Lines& to) {
@@ -183,27 +189,53 @@ void add_end(const Case& drawn, Lines& to) {
   const std::string& steps = drawn.at("steps");
   const std::string turn = !goes_by_micro_batch(drawn) ? steps : drawn.at("branch") == "late" ? "1" : "0";
   const std::string last = fmt::format("batch({}, 0)[0], {})", steps, turn);
+  // Of two models the last one: both have the same names.
   to.add(0, casts_by_hand(drawn) ? fmt::format("by_hand(model, {0} if PLAIN else net({0}", last) : "net(" + last);
   to.add(0, "dist.destroy_process_group()");
+}
+
+// A pass that is to change nothing.
+void add_evaluation(const Case& drawn, Lines& to) {
+  const char* const turn = goes_by_micro_batch(drawn) ? "0" : "step";
+  to.add(1, "if not PLAIN:").add(2, "net.eval()").add(2, "with torch.no_grad():");
+  to.add(3, fmt::format("net(batch(step, 90)[0], {})", turn)).add(2, "net.train()");
+}
+
+// All of one, at depth 1.
+void add_step(const Case& drawn, const std::string& divided, Lines& to) {
+  if (is_on(drawn, "resume") && !moves(drawn)) add_resume(drawn, to);
+  if (is_on(drawn, "evaluate")) add_evaluation(drawn, to);
+  if (!has_own_loop(drawn)) {
+    add_step_of_loop(drawn, divided, to);
+  } else if (is_deepspeed(drawn)) {
+    add_step_of_zero(drawn, divided, to);
+  } else {
+    const std::string& micro_batches = drawn.at("accumulation");
+    if (micro_batches == "1")
+      to.add(1, "x, y = batch(step, 0)");
+    else
+      to.add(1, fmt::format("for micro in range({}):", micro_batches)).add(2, "x, y = batch(step, micro)");
+    add_step_of_torch(drawn, micro_batches == "1" ? 1 : 2, divided, to);
+  }
+  to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")");
 }
 
 void add_training(const Case& drawn, Lines& to) {
   const std::string& micro_batches = drawn.at("accumulation");
   const std::string divided = micro_batches == "1" ? "loss" : fmt::format("(loss / {})", micro_batches);
   if (is_trainer(drawn)) return add_trainer_program(drawn, divided, to);
-  to.add(0, fmt::format("for step in range({}):", drawn.at("steps")));
-  if (is_on(drawn, "resume")) add_resume(drawn, to);
-  if (!has_own_loop(drawn)) {
-    add_step_of_loop(drawn, divided, to);
+  const int steps = std::stoi(drawn.at("steps"));
+  if (moves(drawn))
+    to.add(0, fmt::format("for step in range({0}) if FIRST else range({0}, {1}):", steps / 2, steps));
+  else
+    to.add(0, fmt::format("for step in range({}):", steps));
+  if (has_two(drawn)) {
+    Lines step;
+    add_step(drawn, divided, step);
+    to.add(1, fmt::format("for {} in both:", names_of_objects(drawn))).add_block(1, step);
   } else {
-    if (micro_batches == "1")
-      to.add(1, "x, y = batch(step, 0)");
-    else
-      to.add(1, fmt::format("for micro in range({}):", micro_batches)).add(2, "x, y = batch(step, micro)");
-    const int depth = micro_batches == "1" ? 1 : 2;
-    is_deepspeed(drawn) ? add_step_of_zero(drawn, depth, divided, to) : add_step_of_torch(drawn, depth, divided, to);
+    add_step(drawn, divided, to);
   }
-  to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")");
 }
 
 }  // namespace
@@ -235,11 +267,13 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
   if (drawn.at("precision") != "fp32") logits += ".float()";
   if (drawn.at("precision") == "autocast") {
     // Others have it as their option, and one inside theirs would take its place.
+    const bool by_option = !has_own_loop(drawn) || is_deepspeed(drawn);
     to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.bfloat16){}:",
-                              has_own_loop(drawn) ? "" : " if PLAIN else contextlib.nullcontext()"));
+                              by_option ? " if PLAIN else contextlib.nullcontext()" : ""));
     ++depth;
   }
-  if (drawn.at("forwards") == "1") {
+  to.add_if(drawn.at("forwards") == "spare", depth, call + "  # nothing uses it");
+  if (drawn.at("forwards") != "2") {
     to.add(depth, fmt::format("loss = F.cross_entropy({}, y)", logits));
   } else {
     to.add(depth, fmt::format("loss = F.cross_entropy({}, y)", logits))
@@ -258,7 +292,7 @@ void add_clipping(const Case& drawn, int depth, Lines& to) {
 
 void add_optimizer_step(const Case& drawn, int depth, Lines& to) {
   to.add(depth, "optimizer.step()").add_if(is_on(drawn, "schedule"), depth, "schedule.step()");
-  to.add(depth, "optimizer.zero_grad()");
+  to.add(depth, is_on(drawn, "zeros") ? "optimizer.zero_grad(set_to_none=False)" : "optimizer.zero_grad()");
 }
 
 bool fills_with_zeros(const Case& drawn) {
@@ -277,6 +311,15 @@ Lines& Lines::add(int depth, const std::string& text) {
   return *this;
 }
 
+Lines& Lines::add_block(int depth, const Lines& block) {
+  for (std::size_t at = 0; at < block.text_.size();) {
+    const std::size_t end = block.text_.find('\n', at);
+    add(depth, block.text_.substr(at, end - at));
+    at = end + 1;
+  }
+  return *this;
+}
+
 std::string script_of(const Case& drawn, const std::string& name, const std::string& from) {
   Lines script;
   add_head(drawn, name, from, script);
@@ -287,6 +330,8 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
   if (is_deepspeed(drawn)) add_config(drawn, script);
   add_build(drawn, script);
   add_training(drawn, script);
+  if (moves(drawn)) add_save(drawn, script);
+  if (drawn.at("gather") != "off") add_gathering(drawn, script);
   add_end(drawn, script);
   return script.text();
 }

@@ -15,6 +15,12 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
 // What the training by hand depends on: equal for two cases, it is one training.
 std::string plain_key(const Case& drawn);
 
+// The training is saved by another number of ranks than resumes it: the program runs twice, first with --first.
+bool moves(const Case& drawn);
+int ranks_before(const Case& drawn);  // that save it
+// DeepSpeed's own program turns the state of some ranks into one for others.
+bool carries_state(const Case& drawn);
+
 // Lines of a Python program.
 class Lines {
  public:
@@ -24,6 +30,8 @@ class Lines {
   Lines& add_if(bool there, int depth, const std::string& text) { return there ? add(depth, text) : *this; }
   // An empty line: a finding is to have few lines.
   Lines& gap() { return add(0, ""); }
+  // What is made of other lines, deeper.
+  Lines& add_block(int depth, const Lines& block);
   const std::string& text() const { return text_; }
 
  private:
@@ -33,8 +41,9 @@ class Lines {
 // The parts of the program: its model and data, and who distributes it.
 void add_model(const Case& drawn, Lines& to);
 void add_data(const Case& drawn, Lines& to);
-void add_config(const Case& drawn, Lines& to);               // DeepSpeed's
-void add_wrapping(const Case& drawn, int depth, Lines& to);  // the others'
+void add_config(const Case& drawn, Lines& to);                                    // DeepSpeed's
+void add_wrapping(const Case& drawn, int depth, Lines& to);                       // the others'
+void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to);  // divided: the loss by hand
 // What is passed to DDP, beside the model.
 std::vector<std::string> ddp_options(const Case& drawn);
 // Words with commas behind them, in as many lines as they take.
@@ -47,6 +56,14 @@ void add_gradients(const Case& drawn, int depth, Lines& to);
 void add_clipping(const Case& drawn, int depth, Lines& to);
 void add_optimizer_step(const Case& drawn, int depth, Lines& to);
 
+// Where a training goes on from a saved state: in new objects behind some steps; or in the second of two runs, of which
+// the first one ends with add_save().
+std::string names_of_objects(const Case& drawn);  // what build() returns
+void add_resume(const Case& drawn, Lines& to);
+void add_load(const Case& drawn, Lines& to);
+void add_save(const Case& drawn, Lines& to);
+void add_gathering(const Case& drawn, Lines& to);
+
 // What accelerate, Fabric and Trainers need, where one of them drives the training.
 void add_loop_imports(const Case& drawn, Lines& to);
 void add_loop(const Case& drawn, Lines& to);                // the object that drives it
@@ -54,6 +71,7 @@ void add_prepare(const Case& drawn, int depth, Lines& to);  // the model and its
 void add_resume_of_loop(const Case& drawn, const std::string& made, Lines& to);
 void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to);
 void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to);  // from its loss to its end
+std::string folder_of_state();                                                       // the line that names it
 bool has_own_loop(const Case& drawn);
 bool is_trainer(const Case& drawn);  // it has the loop over steps, too
 

@@ -45,8 +45,6 @@ void add_fabric(const Case& drawn, Lines& to) {
   to.add(1, "fabric.launch()");
 }
 
-std::string folder() { return "FOLDER = os.path.splitext(os.path.abspath(__file__))[0] + \".saved\""; }
-
 void add_lightning(const Case& drawn, Lines& to) {
   to.gap().add(0, "class Training(Model, lightning.LightningModule):").add(1, "seen = 0");
   to.gap().add(1, "def training_step(self, x, i):").add(2, "self.seen += 1");
@@ -110,6 +108,7 @@ void add_trainer(const Case& drawn, Lines& to) {
   else
     options.push_back(fmt::format("ddp_find_unused_parameters={}", is_on(drawn, "find_unused") ? "True" : "False"));
   if (is_on(drawn, "static_graph")) options.emplace_back("ddp_static_graph=True");
+  if (drawn.at("send_buffers") == "off") options.emplace_back("ddp_broadcast_buffers=False");
   if (!is_on(drawn, "schedule")) options.emplace_back("lr_scheduler_type=\"constant\"");
   const bool bf16 = drawn.at("precision") == "bf16" && is_deepspeed(drawn);
   if (bf16 || drawn.at("precision") == "autocast") options.emplace_back("bf16=True");
@@ -127,6 +126,8 @@ void add_trainer(const Case& drawn, Lines& to) {
 }
 
 }  // namespace
+
+std::string folder_of_state() { return "FOLDER = os.path.splitext(os.path.abspath(__file__))[0] + \".saved\""; }
 
 bool has_own_loop(const Case& drawn) { return drawn.at("loop") == "own"; }
 bool is_trainer(const Case& drawn) { return drawn.at("loop") == "lightning" || drawn.at("loop") == "trainer"; }
@@ -166,7 +167,7 @@ void add_prepare(const Case& drawn, int depth, Lines& to) {
 }
 
 void add_resume_of_loop(const Case& drawn, const std::string& made, Lines& to) {
-  to.add(2, folder());
+  to.add(2, folder_of_state());
   if (drawn.at("loop") == "accelerate") {
     to.add(2, "accelerator.save_state(FOLDER)").add(2, "dist.barrier()").add(2, "accelerator.free_memory()");
     to.add(2, made).add(2, "accelerator.load_state(FOLDER)");
@@ -205,7 +206,7 @@ void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to) 
 }
 
 void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to) {
-  to.gap().add(0, folder());
+  to.gap().add(0, folder_of_state());
   to.gap().add(0, "def loss_of(net, step, micro):").add(1, "x, y = batch(step, micro)");
   add_loss(drawn, 1, to);
   to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")").add(1, "return loss");

@@ -36,11 +36,17 @@ void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
   to.add_if(drawn.at("strided") == "on", 2,
             fmt::format("self.mix = nn.Parameter(torch.randn({}, 5).t())  # lies transposed in memory", width));
   to.add_if(drawn.at("unused") == "on", 2, "self.unused = nn.Parameter(torch.zeros(3))");
-  to.add(2, fmt::format("self.head = nn.Linear({}, {})", width, kTokens));
+  if (drawn.at("buffer") == "on")
+    to.add(2, "self.register_buffer(\"count\", torch.tensor(0))")
+        .add(2, fmt::format("self.register_buffer(\"shift\", torch.randn({}))", width));
+  const std::string head = fmt::format("nn.Linear({}, {})", width, kTokens);
+  to.add(2, "self.head = " + (drawn.at("normed") == "on" ? fmt::format("weight_norm({})", head) : head));
   to.add_if(drawn.at("tied") == "on", 2, "self.head.weight = self.embed.weight");
   to.add_if(drawn.at("frozen") == "block", 2, "self.blocks[0].requires_grad_(False)");
-  if (drawn.at("frozen") == "bias")
-    to.add(2, "for name, p in self.named_parameters():").add(3, "p.requires_grad_(\"bias\" not in name)");
+  const std::string& frozen = drawn.at("frozen");
+  if (frozen == "bias" || frozen == "body")
+    to.add(2, "for name, p in self.named_parameters():")
+        .add(3, fmt::format("p.requires_grad_({})", frozen == "bias" ? "\"bias\" not in name" : "\"head\" in name"));
 }
 
 void add_forward(const Case& drawn, Lines& to) {
@@ -69,6 +75,10 @@ void add_forward(const Case& drawn, Lines& to) {
   to.add_if(drawn.at("branch") == "early", 2, "if not micro:");
   to.add_if(drawn.at("branch") != "off", 3, "h = h + self.other(h)");
   to.add_if(drawn.at("scalar") == "on", 2, "h = h * self.scale");
+  if (drawn.at("buffer") == "on") {
+    to.add(2, "if self.training:").add(3, "self.count.add_(1)");
+    to.add(2, "h = (h + self.shift.to(h.dtype)) * (1 + self.count * 0.01)");
+  }
   to.add(2, drawn.at("output") == "dict" ? "return {\"logits\": self.head(h)}" : "return self.head(h)");
 }
 

@@ -17,14 +17,29 @@ void add_ddp(const Case& drawn, int depth, Lines& to) {
   Names options = ddp_options(drawn);
   options.insert(options.begin(), "model");
   to.add(depth, fmt::format("net = model if PLAIN else nn.parallel.DistributedDataParallel({})", joined(options)));
+  if (is_on(drawn, "ddp_hook"))
+    to.add(depth, "if not PLAIN:").add(depth + 1, "net.register_comm_hook(None, allreduce_hook)");
+}
+
+std::string mesh_of(const Case& drawn) {
+  if (drawn.at("wrapper") == "fsdp2") return "init_device_mesh(\"cpu\", (dist.get_world_size(),))";
+  const bool of_two = drawn.at("replicas") == "2";
+  std::string shape = drawn.at("np") == "4" ? "(2, 2)" : of_two ? "(2, 1)" : "(1, 2)";
+  if (moves(drawn)) shape = of_two ? "(2, dist.get_world_size() // 2)" : "(dist.get_world_size() // 2, 2)";
+  return fmt::format("init_device_mesh(\"cpu\", {}, mesh_dim_names=(\"replicate\", \"shard\"))", shape);
+}
+
+std::string strategy_of(const Case& drawn) {
+  const std::string& strategy = drawn.at("strategy");
+  return strategy == "none" ? "NO_SHARD" : strategy == "hybrid" ? "HYBRID_SHARD" : "SHARD_GRAD_OP";
 }
 
 void add_fsdp1(const Case& drawn, int depth, Lines& to) {
   Names options = {"device_id=torch.device(\"cpu\")"};
   options.emplace_back(is_on(drawn, "flat") ? "use_orig_params=False" : "use_orig_params=True");
   if (drawn.at("strategy") != "full")
-    options.push_back(fmt::format("sharding_strategy=fsdp.ShardingStrategy.{}",
-                                  drawn.at("strategy") == "none" ? "NO_SHARD" : "SHARD_GRAD_OP"));
+    options.push_back("sharding_strategy=fsdp.ShardingStrategy." + strategy_of(drawn));
+  if (drawn.at("strategy") == "hybrid") options.push_back("device_mesh=" + mesh_of(drawn));
   if (is_on(drawn, "prefetch")) options.emplace_back("forward_prefetch=True");
   if (is_on(drawn, "post")) options.emplace_back("backward_prefetch=fsdp.BackwardPrefetch.BACKWARD_POST");
   if (drawn.at("precision") == "bf16")
@@ -45,17 +60,12 @@ void add_fsdp1(const Case& drawn, int depth, Lines& to) {
   to.add(depth, "net = fsdp.FullyShardedDataParallel(model, **options)");
 }
 
-std::string mesh_of(const Case& drawn) {
-  if (drawn.at("wrapper") == "fsdp2") return "init_device_mesh(\"cpu\", (dist.get_world_size(),))";
-  const char* const shape = drawn.at("np") == "4" ? "(2, 2)" : drawn.at("replicas") == "2" ? "(2, 1)" : "(1, 2)";
-  return fmt::format("init_device_mesh(\"cpu\", {}, mesh_dim_names=(\"replicate\", \"shard\"))", shape);
-}
-
 void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   Names options = {"mesh=" + mesh_of(drawn)};
   if (drawn.at("reshard") != "default")
     options.push_back(fmt::format("reshard_after_forward={}", is_on(drawn, "reshard") ? "True" : "False"));
   if (is_on(drawn, "shard_last")) options.emplace_back("shard_placement_fn=lambda p: Shard(p.dim() - 1)");
+  if (is_on(drawn, "on_cpu")) options.emplace_back("offload_policy=fsdp.CPUOffloadPolicy(pin_memory=False)");
   if (drawn.at("precision") == "bf16")
     options.emplace_back("mp_policy=fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)");
   to.add(depth, "net = model").add(depth, "if not PLAIN:");
@@ -69,27 +79,13 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
         .add(depth + 1, "fsdp.fully_shard(layer, **options)");
   to.add_if(other_is_unit(drawn), depth, "fsdp.fully_shard(model.other, **options)");
   to.add(depth, "fsdp.fully_shard(model, **options)");
+  if (drawn.at("divide") != "default")
+    to.add(depth, "for unit in [unit for unit in model.modules() if isinstance(unit, fsdp.FSDPModule)]:")
+        .add(depth + 1, drawn.at("divide") == "sum" ? "unit.set_force_sum_reduction_for_comms(True)"
+                                                    : "unit.set_gradient_divide_factor(dist.get_world_size())");
   if (is_on(drawn, "prefetch") && drawn.at("wrap") == "blocks")
     to.add(depth, "for block, following in zip(model.blocks, model.blocks[1:]):")
         .add(depth + 1, "block.set_modules_to_forward_prefetch([following])");
-}
-
-// "True" for "true".
-std::string python_value(const std::string& value) {
-  return value == "true" ? "True" : value == "false" ? "False" : value;
-}
-
-Names zero_optimization(const Case& drawn) {
-  Names words = {fmt::format("\"stage\": {}", drawn.at("wrapper").substr(4))};
-  for (const Feature& one : features()) {
-    // Its own linear layer is another one by design, and a threshold hides what small models are to show.
-    const bool told = drawn.at(one.name) != one.values.front() || one.name == "ds_linear" || one.name == "persistent";
-    if (!one.key.empty() && applies(one, drawn) && told)
-      words.push_back(fmt::format("\"{}\": {}", one.key, python_value(drawn.at(one.name))));
-  }
-  if (is_on(drawn, "offload")) words.emplace_back("\"offload_optimizer\": {\"device\": \"cpu\"}");
-  if (is_on(drawn, "offload_param")) words.emplace_back("\"offload_param\": {\"device\": \"cpu\"}");
-  return words;
 }
 
 }  // namespace
@@ -113,6 +109,7 @@ Names ddp_options(const Case& drawn) {
   if (is_on(drawn, "bucket_view")) options.emplace_back("gradient_as_bucket_view=True");
   if (is_on(drawn, "find_unused")) options.emplace_back("find_unused_parameters=True");
   if (drawn.at("ddp_bucket") == "small") options.emplace_back("bucket_cap_mb=0.0002");
+  if (drawn.at("send_buffers") == "off") options.emplace_back("broadcast_buffers=False");
   return options;
 }
 
@@ -122,28 +119,6 @@ bool is_on(const Case& drawn, const char* name) { return drawn.at(name) == "on";
 bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero"); }
 bool is_fsdp2(const Case& drawn) { return drawn.at("wrapper") == "fsdp2" || drawn.at("wrapper") == "hsdp"; }
 bool casts_by_hand(const Case& drawn) { return drawn.at("precision") == "bf16" && drawn.at("wrapper") != "ddp"; }
-
-void add_config(const Case& drawn, Lines& to) {
-  Names words = {"\"train_micro_batch_size_per_gpu\": 6",
-                 fmt::format("\"gradient_accumulation_steps\": {}", drawn.at("accumulation")),
-                 "\"zero_allow_untested_optimizer\": True", "\"zero_force_ds_cpu_optimizer\": False"};
-  // Without the key it clips at 1.
-  words.emplace_back(is_on(drawn, "clip") ? "\"gradient_clipping\": 0.2" : "\"gradient_clipping\": 0.0");
-  if (drawn.at("precision") == "bf16") words.emplace_back("\"bf16\": {\"enabled\": True}");
-  if (is_on(drawn, "prescale")) words.emplace_back("\"prescale_gradients\": True");
-  to.gap().add(0, "CONFIG = {");
-  add_words(words, 1, to);
-  const Names zero = zero_optimization(drawn);
-  const std::string in_a_line = fmt::format("\"zero_optimization\": {{{}}},", joined(zero));
-  if (in_a_line.size() < 110) {
-    to.add(1, in_a_line);
-  } else {
-    to.add(1, "\"zero_optimization\": {");
-    add_words(zero, 2, to);
-    to.add(1, "},");
-  }
-  to.add(0, "}");
-}
 
 void add_wrapping(const Case& drawn, int depth, Lines& to) {
   if (drawn.at("wrapper") == "ddp") return add_ddp(drawn, depth, to);

@@ -7,7 +7,7 @@
 
 namespace seeksim::harness::torch {
 
-Case shrunk(Case drawn, int tries, const std::function<bool(const Case&)>& still, int& took) {
+Case shrunk(Case drawn, int tries, const std::function<bool(const Case&)>& still, int& took, bool whole) {
   const auto try_out = [&](Case other) {
     other = normal(std::move(other));
     if (other == drawn || !cannot_be(other).empty() || took >= tries) return false;
@@ -29,7 +29,7 @@ Case shrunk(Case drawn, int tries, const std::function<bool(const Case&)>& still
     for (std::size_t first = 0; first < names.size(); first += count) any |= try_out(with_plain(names, first, count));
     if (!any || count > 1) count = count == 1 ? 0 : std::max<std::size_t>(count / 2, 1);
   }
-  for (const std::string& name : not_plain(drawn)) {
+  for (const std::string& name : whole ? std::vector<std::string>() : not_plain(drawn)) {
     for (const std::string& value : feature(name).values) {
       if (value == drawn.at(name)) break;
       Case other = drawn;

@@ -10,8 +10,8 @@ namespace seeksim::harness::torch {
 
 // still: whether this case does the same; asked at most `tries` times, each of which costs runs. took: how many of them
 // it took. Features become plain, and what cannot become plain as plain as it can: two ranks, fewer steps, a smaller
-// model.
-Case shrunk(Case drawn, int tries, const std::function<bool(const Case&)>& still, int& took);
+// model. whole: what cannot become plain stays as it was drawn, so that what is left is part of the case.
+Case shrunk(Case drawn, int tries, const std::function<bool(const Case&)>& still, int& took, bool whole = false);
 
 // What a case needs: its wrapper, and what is not plain.
 Case needed(const Case& drawn);

@@ -67,7 +67,9 @@ class Trials {
     pytorch::SumOrder sums = pytorch::SumOrder::canonical;
     std::vector<std::string> turns;
   };
+  // Runs the case; where it is resumed by another number of ranks, both runs, of which the last one that ran counts.
   Ran start(const Case& drawn, const std::string& folder, const std::string& name, bool plain, const Way& way);
+  Ran start_one(int ranks, const std::vector<std::string>& command, const std::string& out, const Way& way);
   ByHand& by_hand(const Case& drawn, const std::string& folder);
   const Allowance* allowance(const Case& drawn, const std::string& folder, ByHand& plain);
   const Allowance* rounding(const Case& drawn, const std::string& folder, ByHand& plain);

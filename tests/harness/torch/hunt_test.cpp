@@ -259,6 +259,8 @@ TEST(TorchShrink, WhatIsNeededStays) {
   EXPECT_EQ(shrunk(
                 drawn, 100, [](const Case&) { return false; }, took),
             drawn);
+  took = 0;
+  EXPECT_TRUE(holds(drawn, needed(shrunk(drawn, 100, still, took, true)))) << "a part of the case";
   EXPECT_EQ(needed(left).size(), 5u);
   EXPECT_EQ(normal(needed(left)), left) << "a part makes a case";
   EXPECT_TRUE(holds(drawn, needed(left)) || drawn.at("depth") != "2");
@@ -337,6 +339,7 @@ TEST(TorchTrial, RoundingShrinksWithTheNumbersAndAMistakeDoesNot) {
   EXPECT_TRUE(shrinks_as_rounding(in_fp32, apart(2.7e-16, 0)));
   EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(1.6e-5, 0)));
   EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(1e-9, 0)));
+  EXPECT_FALSE(shrinks_as_rounding(apart(0.097, 0.0052), apart(7.2e-8, 4.3e-9))) << "it is fp32 that is left";
   EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(2.7e-16, 1e-7)));
   EXPECT_FALSE(shrinks_as_rounding(in_fp32, apart(2.7e-16, 0, 1))) << "what was not recorded was not compared";
 }

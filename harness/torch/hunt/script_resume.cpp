@@ -1,0 +1,108 @@
+// Where a drawn training is saved and goes on: in new objects, or in a second run of other ranks.
+#include <fmt/format.h>
+
+#include "harness/torch/hunt/script.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+// The state of a training by hand, or as torch.distributed.checkpoint has it.
+void add_state(const Case& drawn, Lines& to) {
+  const char* const schedule = is_on(drawn, "schedule") ? ", \"schedule\": schedule.state_dict()" : "";
+  to.gap().add(0, "def state():");
+  to.add(1, "if PLAIN:").add(2, "of_model, of_optimizer = model.state_dict(), optimizer.state_dict()");
+  if (!is_deepspeed(drawn)) to.add(1, "else:").add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)");
+  to.add(1, fmt::format("return {{\"model\": of_model, \"optimizer\": of_optimizer{}}}", schedule));
+}
+
+}  // namespace
+
+std::string names_of_objects(const Case& drawn) {
+  return fmt::format("model, net, optimizer{}", is_on(drawn, "schedule") ? ", schedule" : "");
+}
+
+bool carries_state(const Case& drawn) { return moves(drawn) && is_deepspeed(drawn) && drawn.at("wrapper") != "zero0"; }
+
+bool moves(const Case& drawn) { return drawn.at("world") != "same"; }
+
+int ranks_before(const Case& drawn) {
+  const int ranks = std::stoi(drawn.at("np"));
+  return drawn.at("world") == "fewer" ? ranks / 2 : ranks * 2;
+}
+
+// Behind some steps: the state goes into new objects.
+void add_resume(const Case& drawn, Lines& to) {
+  const std::string made = names_of_objects(drawn) + " = build(2)";
+  to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
+  const bool restores = is_on(drawn, "dropout") && drawn.at("loop") != "accelerate";  // which does so itself
+  to.add_if(restores, 2, "random = torch.get_rng_state()");
+  if (!has_own_loop(drawn)) {
+    add_resume_of_loop(drawn, made, to);
+  } else if (is_deepspeed(drawn)) {
+    to.add(2, "folder = os.path.splitext(os.path.abspath(__file__))[0] + \".saved\"");
+    to.add(2, "net.save_checkpoint(folder)").add(2, made).add(2, "net.load_checkpoint(folder)");
+  } else {
+    to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
+    to.add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)").add(2, made);
+    to.add(2, "set_state_dict(net, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)");
+    to.add_if(is_on(drawn, "schedule"), 2, "schedule.load_state_dict(place)");
+  }
+  to.add_if(restores, 2, "torch.set_rng_state(random)");
+}
+
+// The second of two runs goes on with what the first one left.
+void add_load(const Case& drawn, Lines& to) {
+  add_state(drawn, to);
+  const bool zero = is_deepspeed(drawn), schedule = is_on(drawn, "schedule");
+  to.gap().add(0, "if not FIRST and PLAIN:");
+  to.add(1, "saved = torch.load(FOLDER)").add(1, "model.load_state_dict(saved[\"model\"])");
+  to.add(1, "optimizer.load_state_dict(saved[\"optimizer\"])");
+  to.add_if(schedule, 1, "schedule.load_state_dict(saved[\"schedule\"])");
+  to.add(0, "elif not FIRST:");
+  if (zero) {
+    to.add(1, "net.load_checkpoint(FOLDER)");
+    return;
+  }
+  to.add(1, "saved = state()").add(1, "dcp.load(saved, checkpoint_id=FOLDER)");
+  to.add(1, "of_model, of_optimizer = saved[\"model\"], saved[\"optimizer\"]");
+  to.add(1, "set_state_dict(net, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)");
+  to.add_if(schedule, 1, "schedule.load_state_dict(saved[\"schedule\"])");
+}
+
+// The first one ends with it.
+void add_save(const Case& drawn, Lines& to) {
+  to.add(0, "if FIRST and PLAIN and dist.get_rank() == 0:").add(1, "torch.save(state(), FOLDER)");
+  to.add(0, "elif FIRST and not PLAIN:");
+  if (!is_deepspeed(drawn)) {
+    to.add(1, "dcp.save(state(), checkpoint_id=FOLDER)");
+    return;
+  }
+  to.add(1, "net.save_checkpoint(FOLDER, tag=\"first\")");
+  if (!carries_state(drawn)) return;
+  to.add(1, "dist.barrier()").add(1, "if dist.get_rank() == 0:");
+  to.add(2, "ds_to_universal.main(SimpleNamespace(");
+  to.add(3, "input_folder=FOLDER + \"/first\", output_folder=FOLDER + \"/universal\", strict=True,");
+  to.add(3, "num_extract_workers=1, num_merge_workers=1, keep_temp_folder=False, inject_missing_state=True,");
+  to.add(2, "))");
+}
+
+// A bare model gets what the wrapper trained.
+void add_gathering(const Case& drawn, Lines& to) {
+  const std::string& wrapper = drawn.at("wrapper");
+  if (is_deepspeed(drawn)) to.add(0, folder_of_state());
+  to.add(0, moves(drawn) ? "if not PLAIN and not FIRST:" : "if not PLAIN:");
+  if (drawn.at("gather") == "16bit") {
+    to.add(1, "net.save_16bit_model(FOLDER)").add(1, "dist.barrier()");
+    to.add(1, "weights = torch.load(FOLDER + \"/pytorch_model.bin\")");
+  } else if (wrapper == "ddp" || wrapper == "zero0") {
+    to.add(1, "weights = net.module.state_dict()");
+  } else if (is_deepspeed(drawn)) {
+    to.add(1, "net.save_checkpoint(FOLDER, tag=\"last\")").add(1, "dist.barrier()");
+    to.add(1, "weights = get_fp32_state_dict_from_zero_checkpoint(FOLDER, tag=\"last\")");
+  } else {
+    to.add(1, "weights = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True))");
+  }
+  to.add(1, "net = Model()").add(1, "net.load_state_dict(weights)");
+}
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,111 @@
+// DeepSpeed in a drawn case: its configuration, and its step.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "harness/torch/hunt/script.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// "True" for "true".
+std::string python_value(const std::string& value) {
+  return value == "true" ? "True" : value == "false" ? "False" : value;
+}
+
+Names zero_optimization(const Case& drawn) {
+  Names words = {fmt::format("\"stage\": {}", drawn.at("wrapper").substr(4))};
+  for (const Feature& one : features()) {
+    // Its own linear layer is another one by design, and a threshold hides what small models are to show.
+    const bool told = drawn.at(one.name) != one.values.front() || one.name == "ds_linear" || one.name == "persistent";
+    if (!one.key.empty() && applies(one, drawn) && told)
+      words.push_back(fmt::format("\"{}\": {}", one.key, python_value(drawn.at(one.name))));
+  }
+  if (is_on(drawn, "offload"))
+    words.push_back(fmt::format("\"offload_optimizer\": {{\"device\": \"cpu\"{}}}",
+                                is_on(drawn, "pinned") ? ", \"pin_memory\": True" : ""));
+  if (drawn.at("gather") == "16bit" && drawn.at("wrapper") == "zero3")
+    words.emplace_back("\"stage3_gather_16bit_weights_on_model_save\": True");
+  if (is_on(drawn, "offload_param")) words.emplace_back("\"offload_param\": {\"device\": \"cpu\"}");
+  return words;
+}
+
+// Who divides by the number of micro-batches: the engine, or the script.
+std::string backward_of(const Case& drawn, const std::string& divided) {
+  const bool by_script = drawn.at("scaled_by") == "script";
+  const std::string loss = by_script || drawn.at("accumulates") == "coalesced" ? divided : "loss";
+  if (drawn.at("backward") == "tensor") return loss + ".backward()";
+  return fmt::format("net.backward({}{})", loss, by_script ? ", scale_wrt_gas=False" : "");
+}
+
+void add_micro_batch(const Case& drawn, int depth, const std::string& divided, Lines& to) {
+  const std::string& accumulates = drawn.at("accumulates");
+  if (accumulates == "boundary")
+    to.add(depth, "if not PLAIN:")
+        .add(depth + 1, fmt::format("net.set_gradient_accumulation_boundary(micro == {})",
+                                    std::stoi(drawn.at("accumulation")) - 1));
+  add_loss(drawn, depth, to);
+  to.add(depth, "if not PLAIN:").add(depth + 1, backward_of(drawn, divided));
+  to.add_if(accumulates == "engine", depth + 1, "net.step()");
+  to.add(depth, "else:").add(depth + 1, divided + ".backward()");
+}
+
+}  // namespace
+
+void add_config(const Case& drawn, Lines& to) {
+  const std::string& accumulates = drawn.at("accumulates");
+  const bool coalesces = accumulates == "coalesced";
+  Names words = {"\"train_micro_batch_size_per_gpu\": 6",
+                 fmt::format("\"gradient_accumulation_steps\": {}", coalesces ? "1" : drawn.at("accumulation")),
+                 "\"zero_allow_untested_optimizer\": True", "\"zero_force_ds_cpu_optimizer\": False"};
+  // Without the key it clips at 1.
+  words.emplace_back(is_on(drawn, "clip") ? "\"gradient_clipping\": 0.2" : "\"gradient_clipping\": 0.0");
+  if (drawn.at("precision") == "bf16")
+    words.push_back(fmt::format("\"bf16\": {{\"enabled\": True{}}}",
+                                drawn.at("immediate") == "true" ? ", \"immediate_grad_update\": True" : ""));
+  if (drawn.at("precision") == "autocast")
+    words.emplace_back("\"torch_autocast\": {\"enabled\": True, \"dtype\": \"bfloat16\"}");
+  if (accumulates == "unmanaged") words.emplace_back("\"managed_gradient_accumulation\": False");
+  if (is_on(drawn, "prescale")) words.emplace_back("\"prescale_gradients\": True");
+  if (is_on(drawn, "predivide")) words.emplace_back("\"gradient_predivide_factor\": 2.0");
+  if (drawn.at("sent_as") != "default") words.emplace_back("\"communication_data_type\": \"fp32\"");
+  if (drawn.at("added_as") != "default")
+    words.push_back(fmt::format("\"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", drawn.at("added_as")));
+  if (carries_state(drawn)) words.emplace_back("\"checkpoint\": {\"load_universal\": not FIRST}");
+  if (drawn.at("made_by") == "config")
+    words.emplace_back("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"torch_adam\": True}}");
+  to.gap().add(0, "CONFIG = {");
+  add_words(words, 1, to);
+  const Names zero = zero_optimization(drawn);
+  const std::string in_a_line = fmt::format("\"zero_optimization\": {{{}}},", fmt::to_string(fmt::join(zero, ", ")));
+  if (in_a_line.size() < 110) {
+    to.add(1, in_a_line);
+  } else {
+    to.add(1, "\"zero_optimization\": {");
+    add_words(zero, 2, to);
+    to.add(1, "},");
+  }
+  to.add(0, "}");
+}
+
+void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to) {
+  const std::string& micro_batches = drawn.at("accumulation");
+  const std::string& accumulates = drawn.at("accumulates");
+  const bool several = micro_batches != "1", coalesces = accumulates == "coalesced";
+  Lines batches;
+  if (several)
+    batches.add(1, fmt::format("for micro in range({}):", micro_batches)).add(2, "x, y = batch(step, micro)");
+  else
+    batches.add(1, "x, y = batch(step, 0)");
+  add_micro_batch(drawn, several ? 2 : 1, divided, batches);
+  to.add_if(coalesces, 1, "with contextlib.nullcontext() if PLAIN else net.coalesce_grad_reduction():");
+  to.add_block(int(coalesces), batches);
+  to.add_if(several, 1, "if PLAIN:");  // of one micro-batch the step goes on in the same branch
+  add_gradients(drawn, 2, to);
+  add_clipping(drawn, 2, to);
+  add_optimizer_step(drawn, 2, to);
+  if (accumulates != "engine") to.add(1, "else:").add(2, "net.step()");
+}
+
+}  // namespace seeksim::harness::torch
