@@ -19,6 +19,9 @@ const std::vector<KnownFinding>& known_findings() {
       {"universal-groups", {{"wrapper", {"zero3"}}, {"optimizer", {"groups"}}, {"world", {"fewer", "more"}}}},
       {"universal-round-robin",
        {{"wrapper", {"zero1", "zero2"}}, {"round_robin", {"true"}}, {"world", {"fewer", "more"}}}},
+      {"universal-serial", {{"wrapper", {"zero3"}}, {"load_piecewise", {"true"}}, {"world", {"fewer", "more"}}}},
+      {"zero3-hpz-load",
+       {{"wrapper", {"zero3"}}, {"secondary", {"2"}}, {"frozen", {"block", "bias", "body"}}, {"resume", {"on"}}}},
       {"universal-steps", {{"wrapper", {"zero3"}}, {"sub_group", {"100"}}, {"world", {"fewer", "more"}}}},
       {"universal-frozen",
        {{"wrapper", {"zero1", "zero2", "zero3"}}, {"frozen", {"block", "bias", "body"}}, {"world", {"fewer", "more"}}}},
@@ -61,6 +64,10 @@ const std::vector<Refusal>& known_refusals() {
       add({"zero2"}, twice, "has already been reduced. Gradient computed twice");
       add({"ddp"}, twice, "Expected to mark a variable ready only once");
     }
+    add({"zero3"}, {{"resume", "on"}, {"secondary", "2"}, {"zero_init", "on"}},
+        "ZeRO parameter intra parallel group is already initialized");
+    add({"fsdp2", "hsdp"}, {{"branch", "step"}, {"resume", "on"}},
+        "Missing optimizer state for parameter 'other.weight'");
     add({"zero3"}, {{"normed", "on"}, {"zero_init", "on"}}, "cannot reshape tensor of 0 elements into shape [0, -1]");
     add({"zero3"}, {{"models", "2"}, {"secondary", "2"}, {"zero_init", "on"}},
         "ZeRO parameter intra parallel group is already initialized");

@@ -69,6 +69,7 @@ const std::vector<Rule>& impossible() {
       cannot({{"np", {"2"}}, {"world", {"fewer"}}, {"wrapper", {"hsdp"}}}, "One rank has no replica and no shard."),
       cannot({{"np", {"2"}}, {"world", {"fewer"}}, {"strategy", {"hybrid"}}}, "One rank has no replica and no shard."),
       cannot({{"np", {"2"}}, {"world", {"fewer"}}, {"secondary", {"2"}}}, "One rank has no neighbour."),
+      cannot({{"added_as", {"fp32"}}, {"wrapper", {"zero0"}}}, "DeepSpeed has no such mix at stage 0."),
       cannot({{"compute_norm", {"false"}}, {"offload", {"on"}}}, "DeepSpeed needs the norm for it."),
       cannot({{"gather", {"16bit"}}, {"wrapper", kAllTorch}}, "It is a function of DeepSpeed."),
       cannot({{"accumulates", {"coalesced"}}, {"wrapper", {"zero0"}}}, "It is for ZeRO 1 to 3."),
