@@ -43,7 +43,8 @@ std::vector<Feature> all_features() {
                  "who calls backward() and step(): the script, accelerate, Lightning Fabric, Lightning's Trainer, "
                  "transformers' Trainer"),
       of_training("np", {"2", "1", "4"}, "ranks"),
-      of_training("precision", {"fp32", "autocast", "bf16"}, "autocast; or weights that are used in bf16"),
+      of_training("precision", {"fp32", "autocast", "bf16", "fp16"},
+                  "autocast to bf16; weights that are used in bf16; autocast to fp16 with a scaled loss"),
       of_training("optimizer", {"sgd", "adamw", "groups", "foreach", "fused", "amsgrad", "adagrad"},
                   "SGD with momentum; AdamW, with two groups of parameters, foreach, fused, amsgrad; Adagrad"),
       of_training("steps", {"2", "4"}, "of the training; where it resumes, it does so in the middle"),

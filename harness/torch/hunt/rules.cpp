@@ -33,9 +33,13 @@ const std::vector<Rule>& impossible() {
              "DDP has to look for what is not used."),
       cannot({{"static_graph", {"on"}}, {"accumulation", kMore}, {"sync", {"last"}}},
              "A static graph does not go with no_sync() in its first step (PyTorch #143580)."),
-      cannot({{"experts", {"3"}}, {"precision", {"autocast", "bf16"}}},
+      cannot({{"experts", {"3"}}, {"precision", {"autocast", "bf16", "fp16"}}},
              "A sample that rounding sends elsewhere says nothing."),
       cannot({{"redundancy", {"on"}}, {"resume", {"on"}}}, "Its state has to be gathered by a call of its own."),
+      cannot({{"precision", {"fp16"}}, {"wrapper", kDeepSpeed}}, "DeepSpeed has fp16 of its own, which CPUs lack."),
+      cannot({{"precision", {"fp16"}}, {"loop", {"accelerate", "fabric", "lightning", "trainer"}}},
+             "They want a GPU for it."),
+      cannot({{"precision", {"fp16"}}, {"resume", {"on"}}}, "The scale would have to be saved, too."),
       cannot({{"precision", {"autocast"}}, {"wrapper", kDeepSpeed}, {"loop", {"accelerate", "trainer"}}},
              "They turn it into DeepSpeed's own bf16."),
       cannot({{"flat", {"on"}}, {"optimizer", {"groups"}}}, "A flat parameter is in one group."),
@@ -70,6 +74,8 @@ const std::vector<Rule>& impossible() {
       cannot({{"np", {"2"}}, {"world", {"fewer"}}, {"strategy", {"hybrid"}}}, "One rank has no replica and no shard."),
       cannot({{"np", {"2"}}, {"world", {"fewer"}}, {"secondary", {"2"}}}, "One rank has no neighbour."),
       cannot({{"added_as", {"fp32"}}, {"wrapper", {"zero0"}}}, "DeepSpeed has no such mix at stage 0."),
+      cannot({{"compute_norm", {"false"}}, {"added_as", {"fp32"}}, {"wrapper", {"zero1"}}},
+             "DeepSpeed needs the norm for it."),
       cannot({{"compute_norm", {"false"}}, {"offload", {"on"}}}, "DeepSpeed needs the norm for it."),
       cannot({{"gather", {"16bit"}}, {"wrapper", kAllTorch}}, "It is a function of DeepSpeed."),
       cannot({{"accumulates", {"coalesced"}}, {"wrapper", {"zero0"}}}, "It is for ZeRO 1 to 3."),
@@ -107,10 +113,10 @@ Rule expected_of(const Case& drawn) {
       {{{"precision", {"autocast"}}, {"loop", {"fabric", "lightning"}}, {"reused", {"on"}}},
        Grade::rounding,
        "Lightning casts weights anew for each use, so that gradients are added in fp32; by hand it is one cast."},
-      {{{"precision", {"autocast"}}, {"wrapper", {"fsdp1"}}, {"reused", {"on"}}},
+      {{{"precision", {"autocast", "fp16"}}, {"wrapper", {"fsdp1"}}, {"reused", {"on"}}},
        Grade::rounding,
        "Autocast casts a weight once for all its uses, and FSDP1's views of weights for each: bf16 sums, or fp32."},
-      {{{"precision", {"autocast"}}, {"wrapper", {"fsdp1"}}, {"forwards", {"2"}}},
+      {{{"precision", {"autocast", "fp16"}}, {"wrapper", {"fsdp1"}}, {"forwards", {"2"}}},
        Grade::rounding,
        "Autocast casts a weight once for all its uses, and FSDP1's views of weights for each: bf16 sums, or fp32."},
       {{{"precision", {"autocast"}}, {"loop", {"accelerate", "fabric", "lightning", "trainer"}}, {"forwards", {"2"}}},
@@ -157,7 +163,7 @@ Rule expected_of(const Case& drawn) {
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.covers(drawn); });
   Rule rule = found == rules.end() ? Rule() : *found;
   const std::string& precision = drawn.at("precision");
-  if (rule.grade == Grade::reassociated && (precision == "bf16" || precision == "autocast")) {
+  if (rule.grade == Grade::reassociated && precision != "fp32") {
     rule.grade = Grade::rounding;
     rule.why += " A weight that differs in its last bit can be another number in bf16.";
   }

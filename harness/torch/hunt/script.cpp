@@ -60,6 +60,8 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(gathers && sharded, 0, fmt::format("{}StateDictOptions, get_model_state_dict", of_state));
   to.add_if(is_on(drawn, "ddp_hook"), 0,
             "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook");
+  to.add_if(scales_loss(drawn) && drawn.at("wrapper") == "fsdp1", 0,
+            "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler");
   to.add_if(is_fsdp2(drawn) || drawn.at("strategy") == "hybrid", 0,
             "from torch.distributed.device_mesh import init_device_mesh");
   to.add_if(is_on(drawn, "redundancy"), 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
@@ -121,6 +123,11 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   if (is_on(drawn, "redundancy")) to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
+  // So large that some steps of some ranks overflow, which all have to leave out then.
+  if (scales_loss(drawn))
+    to.add(depth, fmt::format("scaler = {}(\"cpu\", init_scale=2.0**17)",
+                              drawn.at("wrapper") == "fsdp1" ? "(torch.amp.GradScaler if PLAIN else ShardedGradScaler)"
+                                                             : "torch.amp.GradScaler"));
   if (!has_own_loop(drawn))
     add_prepare(drawn, depth, to);
   else if (zero)
@@ -177,7 +184,7 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
   if (last > 0 && is_on(drawn, "keep"))
     to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_reshard_after_backward(micro == {})", last));
   add_loss(drawn, depth, to);
-  to.add(depth, divided + ".backward()");
+  to.add(depth, scales_loss(drawn) ? fmt::format("scaler.scale({}).backward()", divided) : divided + ".backward()");
   to.add(1, "if PLAIN:");
   add_gradients(drawn, 2, to);
   add_clipping(drawn, 1, to);
@@ -265,11 +272,12 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
                                : fmt::format("net(x, {})", turn);
   std::string logits = call + (drawn.at("output") == "dict" ? "[\"logits\"]" : "");
   if (drawn.at("precision") != "fp32") logits += ".float()";
-  if (drawn.at("precision") == "autocast") {
+  if (drawn.at("precision") == "autocast" || scales_loss(drawn)) {
     // Others have it as their option, and one inside theirs would take its place.
     const bool by_option = !has_own_loop(drawn) || is_deepspeed(drawn);
-    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.bfloat16){}:",
-                              by_option ? " if PLAIN else contextlib.nullcontext()" : ""));
+    to.add(depth,
+           fmt::format("with torch.autocast(\"cpu\", dtype=torch.{}){}:", scales_loss(drawn) ? "float16" : "bfloat16",
+                       by_option ? " if PLAIN else contextlib.nullcontext()" : ""));
     ++depth;
   }
   to.add_if(drawn.at("forwards") == "spare", depth, call + "  # nothing uses it");
@@ -284,6 +292,7 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
 
 void add_clipping(const Case& drawn, int depth, Lines& to) {
   if (!is_on(drawn, "clip")) return;
+  to.add_if(scales_loss(drawn), depth, "scaler.unscale_(optimizer)");
   if (drawn.at("wrapper") == "fsdp1")
     to.add(depth, "nn.utils.clip_grad_norm_(net.parameters(), 0.2) if PLAIN else net.clip_grad_norm_(0.2)");
   else
@@ -291,7 +300,9 @@ void add_clipping(const Case& drawn, int depth, Lines& to) {
 }
 
 void add_optimizer_step(const Case& drawn, int depth, Lines& to) {
-  to.add(depth, "optimizer.step()").add_if(is_on(drawn, "schedule"), depth, "schedule.step()");
+  to.add(depth, scales_loss(drawn) ? "scaler.step(optimizer)" : "optimizer.step()");
+  to.add_if(scales_loss(drawn), depth, "scaler.update()");
+  to.add_if(is_on(drawn, "schedule"), depth, "schedule.step()");
   to.add(depth, is_on(drawn, "zeros") ? "optimizer.zero_grad(set_to_none=False)" : "optimizer.zero_grad()");
 }
 
@@ -300,6 +311,8 @@ bool fills_with_zeros(const Case& drawn) {
   const bool flat = is_deepspeed(drawn) || (drawn.at("wrapper") == "fsdp1" && !other_is_unit(drawn));
   return drawn.at("branch") == "step" && flat;
 }
+
+bool scales_loss(const Case& drawn) { return drawn.at("precision") == "fp16"; }
 
 bool goes_by_micro_batch(const Case& drawn) { return drawn.at("branch") == "late" || drawn.at("branch") == "early"; }
 

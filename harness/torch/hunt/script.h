@@ -82,6 +82,8 @@ bool is_fsdp2(const Case& drawn);  // or HSDP
 bool casts_by_hand(const Case& drawn);
 // The layer that some batches use is wrapped alone, not with the rest of the model.
 bool other_is_unit(const Case& drawn);
+// A GradScaler is used.
+bool scales_loss(const Case& drawn);
 // A layer is used in some micro-batches of each step and not in others.
 bool goes_by_micro_batch(const Case& drawn);
 // What the model is told beside its input: "step", or "micro" where its layers go by that.

@@ -18,7 +18,8 @@ void add_state(const Case& drawn, Lines& to) {
 }  // namespace
 
 std::string names_of_objects(const Case& drawn) {
-  return fmt::format("model, net, optimizer{}", is_on(drawn, "schedule") ? ", schedule" : "");
+  return fmt::format("model, net, optimizer{}{}", is_on(drawn, "schedule") ? ", schedule" : "",
+                     scales_loss(drawn) ? ", scaler" : "");
 }
 
 bool carries_state(const Case& drawn) { return moves(drawn) && is_deepspeed(drawn) && drawn.at("wrapper") != "zero0"; }
