@@ -126,7 +126,7 @@ Case Coverage::draw(std::uint64_t seed, int number) const {
   sim::Random random(seed * 0x9e3779b97f4a7c15ull + std::uint64_t(number), sim::Stream::partial);
   const std::vector<std::string> wanted = missing();
   Case best;
-  std::size_t most = 0;
+  double most = 0;
   for (int tries = 0, found = 0; tries < kTries && found < kCandidates; ++tries) {
     Case drawn = by_chance(values_, random);
     if (tries % 2 == 0 && !wanted.empty()) {
@@ -137,11 +137,15 @@ Case Coverage::draw(std::uint64_t seed, int number) const {
     drawn = normal(std::move(drawn));
     if (!may_be(drawn)) continue;
     ++found;
-    std::size_t fresh = 0;
-    for (const std::string& pair : pairs_of(drawn)) fresh += possible_.contains(pair) && !covered_.contains(pair);
-    if (best.empty() || fresh > most) {
+    // The share, not the number: else wrappers with many features would come first for long.
+    const Pairs pairs = pairs_of(drawn);
+    const auto fresh = std::count_if(pairs.begin(), pairs.end(), [&](const std::string& pair) {
+      return possible_.contains(pair) && !covered_.contains(pair);
+    });
+    const double share = double(fresh) / double(pairs.size());
+    if (best.empty() || share > most) {
       best = std::move(drawn);
-      most = fresh;
+      most = share;
     }
   }
   return best;

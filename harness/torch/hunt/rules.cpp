@@ -77,6 +77,7 @@ const std::vector<Rule>& impossible() {
       cannot({{"compute_norm", {"false"}}, {"added_as", {"fp32"}}, {"wrapper", {"zero1"}}},
              "DeepSpeed needs the norm for it."),
       cannot({{"compute_norm", {"false"}}, {"offload", {"on"}}}, "DeepSpeed needs the norm for it."),
+      cannot({{"edit", {"on"}}, {"frozen", {"bias"}}}, "It is frozen."),
       cannot({{"gather", {"16bit"}}, {"wrapper", kAllTorch}}, "It is a function of DeepSpeed."),
       cannot({{"accumulates", {"coalesced"}}, {"wrapper", {"zero0"}}}, "It is for ZeRO 1 to 3."),
       cannot({{"accumulates", {"coalesced"}}, {"scaled_by", {"script"}}}, "It is always the script then."),

@@ -34,15 +34,17 @@ void add_head(const Case& drawn, const std::string& name, const std::string& fro
 
 void add_imports(const Case& drawn, Lines& to) {
   const bool accumulates = drawn.at("accumulation") != "1" && drawn.at("sync") == "last";
-  const bool gathers = drawn.at("gather") != "off", sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn);
+  const bool gathers = drawn.at("gather") != "off" || drawn.at("look") == "whole";
+  const bool looks = drawn.at("look") == "state", sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn);
   const bool own = has_own_loop(drawn), prepared = !own && !is_trainer(drawn), resumes = is_on(drawn, "resume");
   const bool waits = accumulates && !is_deepspeed(drawn) && !is_fsdp2(drawn);
   const bool casts = is_trainer(drawn) && drawn.at("precision") == "autocast";
   const bool casts_by_option = is_deepspeed(drawn) && drawn.at("precision") == "autocast";
-  const bool enters = drawn.at("accumulates") == "coalesced" || is_on(drawn, "zero_init") || casts_by_option;
+  const bool edits = is_on(drawn, "edit") && drawn.at("wrapper") == "fsdp1";
+  const bool enters = edits || drawn.at("accumulates") == "coalesced" || is_on(drawn, "zero_init") || casts_by_option;
   to.add_if(enters || (own ? waits : prepared || casts), 0, "import contextlib");
   to.add_if(is_trainer(drawn) || ((is_deepspeed(drawn) || !own || moves(drawn)) && resumes) ||
-                (is_deepspeed(drawn) && gathers) || (is_deepspeed(drawn) && !own),
+                (is_deepspeed(drawn) && (gathers || looks)) || (is_deepspeed(drawn) && !own),
             0, "import os");
   to.add(0, "import sys");
   to.add_if(carries_state(drawn), 0, "from types import SimpleNamespace");
@@ -56,7 +58,8 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(sharded, 0, "import torch.distributed.fsdp as fsdp");
   to.add(0, "import torch.nn as nn").add(0, "import torch.nn.functional as F");
   const char* const of_state = "from torch.distributed.checkpoint.state_dict import ";
-  to.add_if(own && !is_deepspeed(drawn) && resumes, 0, fmt::format("{}get_state_dict, set_state_dict", of_state));
+  to.add_if(own && !is_deepspeed(drawn) && (resumes || looks), 0,
+            fmt::format("{}get_state_dict{}", of_state, resumes ? ", set_state_dict" : ""));
   to.add_if(gathers && sharded, 0, fmt::format("{}StateDictOptions, get_model_state_dict", of_state));
   to.add_if(is_on(drawn, "ddp_hook"), 0,
             "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook");
@@ -211,6 +214,8 @@ void add_evaluation(const Case& drawn, Lines& to) {
 // All of one, at depth 1.
 void add_step(const Case& drawn, const std::string& divided, Lines& to) {
   if (is_on(drawn, "resume") && !moves(drawn)) add_resume(drawn, to);
+  if (drawn.at("look") != "off") add_look(drawn, to);
+  if (is_on(drawn, "edit")) add_edit(drawn, to);
   if (is_on(drawn, "evaluate")) add_evaluation(drawn, to);
   if (!has_own_loop(drawn)) {
     add_step_of_loop(drawn, divided, to);

@@ -63,6 +63,8 @@ void add_resume(const Case& drawn, Lines& to);
 void add_load(const Case& drawn, Lines& to);
 void add_save(const Case& drawn, Lines& to);
 void add_gathering(const Case& drawn, Lines& to);
+void add_look(const Case& drawn, Lines& to);
+void add_edit(const Case& drawn, Lines& to);
 
 // What accelerate, Fabric and Trainers need, where one of them drives the training.
 void add_loop_imports(const Case& drawn, Lines& to);

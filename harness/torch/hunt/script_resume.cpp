@@ -106,4 +106,31 @@ void add_gathering(const Case& drawn, Lines& to) {
   to.add(1, "net = Model()").add(1, "net.load_state_dict(weights)");
 }
 
+// What many scripts do on the way, and what is to leave the training as it is.
+void add_look(const Case& drawn, Lines& to) {
+  to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
+  const bool whole = drawn.at("look") == "whole";
+  if (is_deepspeed(drawn))
+    to.add(2, folder_of_state())
+        .add(2, whole ? "net.save_16bit_model(FOLDER)" : "net.save_checkpoint(FOLDER, tag=\"look\")");
+  else if (!whole)
+    to.add(2, "get_state_dict(net, optimizer)");
+  else if (drawn.at("wrapper") == "ddp")
+    to.add(2, "net.module.state_dict()");
+  else
+    to.add(2, "get_model_state_dict(net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))");
+}
+
+// As the documentation of each says that weights are to be changed.
+void add_edit(const Case& drawn, Lines& to) {
+  to.add(1, fmt::format("if step == {}:", std::stoi(drawn.at("steps")) / 2));
+  if (drawn.at("wrapper") == "fsdp1") {
+    to.add(2, "whole = fsdp.FullyShardedDataParallel.summon_full_params");
+    to.add(2, "with torch.no_grad(), contextlib.nullcontext() if PLAIN else whole(net):");
+  } else {
+    to.add(2, "with torch.no_grad():");
+  }
+  to.add(3, "model.head.bias.mul_(0.5)");
+}
+
 }  // namespace seeksim::harness::torch

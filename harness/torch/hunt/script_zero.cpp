@@ -25,7 +25,7 @@ Names zero_optimization(const Case& drawn) {
   if (is_on(drawn, "offload"))
     words.push_back(fmt::format("\"offload_optimizer\": {{\"device\": \"cpu\"{}}}",
                                 is_on(drawn, "pinned") ? ", \"pin_memory\": True" : ""));
-  if (drawn.at("gather") == "16bit" && drawn.at("wrapper") == "zero3")
+  if ((drawn.at("gather") == "16bit" || drawn.at("look") == "whole") && drawn.at("wrapper") == "zero3")
     words.emplace_back("\"stage3_gather_16bit_weights_on_model_save\": True");
   if (is_on(drawn, "offload_param")) words.emplace_back("\"offload_param\": {\"device\": \"cpu\"}");
   return words;
