@@ -268,6 +268,11 @@ Finding gradients_cleared(const TorchRun& run) {
         fmt::format("rank {}, step {}: the gradient of {} still has that of the step before in it: call "
                     "optimizer.zero_grad() once a step",
                     rank->rank, sight->step, rank->record->text(sight->name)));
+  if (const SightEntry* sight = first_sight(run, SightKind::no_gradient, rank))
+    return bad(
+        fmt::format("rank {}, step {}: none of {} has a gradient though backward() ran: does zero_grad() come before "
+                    "optimizer.step(), or does a wrapper not reduce them?",
+                    rank->rank, sight->step, rank->record->text(sight->name)));
   if (const std::string text = of_some_rank(run, gradients_lost); !text.empty()) return bad(text);
   return has_steps(run) ? good("each step began with gradients of its own") : blind("no step was made");
 }

@@ -226,7 +226,7 @@ const std::vector<Judge>& judges() {
        "on"},
       {"weights_move", "", true, plainly<weights_move>, "every weight that requires a gradient changed in three steps"},
       {"gradients_cleared", "", true, plainly<gradients_cleared>,
-       "no step has the gradients of the one before in its own, or loses those of its own micro-batches"},
+       "no step has the gradients of the one before in its own, loses those of its own micro-batches, or has none"},
       {"train_mode", "", true, plainly<train_mode>,
        "modules whose train() and eval() differ are in train() where they are trained, in eval() in validation"},
       {"clips_in_time", "", true, plainly<clips_in_time>, "gradients are clipped between backward() and step()"},

@@ -82,6 +82,7 @@ enum class SightKind : std::uint8_t {
   state,          // name: "rng.torch", "param_groups.0.lr"; text: its value, or a digest, as the step begins
   saved,          // name: a file of a checkpoint that is about to be written, "memory" where it is none
   lost_gradient,  // name: a parameter whose gradient was cleared between two backward passes of a step
+  no_gradient,    // name: "12 weights", none of which had a gradient as a step came behind a backward pass
   count_
 };
 // Why a rank is named.

@@ -71,7 +71,8 @@ constexpr EnumNames<SightKind> kSights({{SightKind::uses, "uses"},
                                         {SightKind::undivided, "undivided"},
                                         {SightKind::state, "state"},
                                         {SightKind::saved, "saved"},
-                                        {SightKind::lost_gradient, "lost_gradient"}});
+                                        {SightKind::lost_gradient, "lost_gradient"},
+                                        {SightKind::no_gradient, "no_gradient"}});
 constexpr EnumNames<Blame> kBlames({{Blame::did_not_join, "did_not_join"},
                                     {Blame::is_dead, "is_dead"},
                                     {Blame::contribution_lost, "contribution_lost"},

@@ -79,7 +79,8 @@ TEST_F(CheckRun, TheTutorialsScriptIsRightAndAFlippedWeightIsNoticed) {
 }
 
 TEST_F(CheckRun, MistakesOfTheScriptItselfAreFound) {
-  for (const char* name : {"same_samples", "stays_in_eval"}) expect_found(name, {"--only", "again"});
+  for (const char* name : {"same_samples", "stays_in_eval", "zero_grad_too_late"})
+    expect_found(name, {"--only", "again"});
 }
 
 TEST_F(CheckRun, AMistakeThatTakesASwitchIsFound) { expect_found("summed_gradients", {"--only", "np"}); }

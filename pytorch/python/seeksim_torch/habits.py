@@ -170,9 +170,18 @@ class Habits:
             self.say("old_gradient", self.name_of(all_of_it))
         if self.lost:
             self.say("lost_gradient", self.lost, once=False)
+        if self.undivided:
+            self.looks_for_gradients(optimizer)
         touched = any(gradient._version != version for _, gradient, version in self.versions)
         if len(self.undivided) > 1 and all(self.undivided) and (self.clipped or not touched):
             self.say("undivided", f"{len(self.undivided)} micro-batches")
+
+    def looks_for_gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        """Behind a backward pass. A rank of FSDP1 may have no part of any weight."""
+        own = [p for group in optimizer.param_groups for p in group["params"]]
+        all_of_it = [p for p in (*own, *(p for p, _ in self.watcher.parameters().values())) if p.numel()]
+        if all_of_it and all(p.grad is None for p in all_of_it):
+            self.say("no_gradient", f"{len(own)} weights")
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         self.left[id(optimizer)] = (weakref.ref(optimizer), False)

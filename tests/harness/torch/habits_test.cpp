@@ -111,6 +111,7 @@ TEST(TorchHabits, WhatAHookSawIsRedWithRankAndStep) {
     const char* says;
   } rows[] = {
       {gradients_cleared, SightKind::old_gradient, "head.weight", "rank 1, step 2: the gradient of head.weight"},
+      {gradients_cleared, SightKind::no_gradient, "4 weights", "rank 1, step 2: none of 4 weights has a gradient"},
       {train_mode, SightKind::left_eval, "drop (Dropout)", "rank 1, step 2: drop (Dropout) is trained on in eval()"},
       {train_mode, SightKind::left_train, "drop (Dropout)", "rank 1, step 2: drop (Dropout) is in train()"},
       {clips_in_time, SightKind::late_clip, "clip_grad_norm_", "rank 1, step 2: gradients are clipped"},
