@@ -123,6 +123,16 @@ TEST_F(Hunted, GradientsOfFrozenWeightsAreNotMissed) {
   EXPECT_EQ(told()["end"], "same") << told();
 }
 
+// get_state_dict() lets an optimizer without a state make a step of zeros, behind steps that a GradScaler left out.
+TEST_F(Hunted, AStepThatMakesAStateIsNotCountedBehindOneThatWasLeftOut) {
+  EXPECT_STATUS(hunt({"--case",
+                      "wrapper=ddp, precision=fp16, accumulation=2, inputs=tokens, tied=on, reused=on, unused=on, "
+                      "branch=early, scalar=on, look=state, find_unused=on"},
+                     false),
+                0);
+  EXPECT_EQ(told()["end"], "same") << told();
+}
+
 // Four ranks save it, and two go on.
 TEST_F(Hunted, AnotherNumberOfRanksGoesOn) {
   EXPECT_STATUS(hunt({"--case", "wrapper=fsdp2, resume=on, world=more, schedule=on"}, false), 0);

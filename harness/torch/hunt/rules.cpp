@@ -39,6 +39,8 @@ const std::vector<Rule>& impossible() {
       cannot({{"precision", {"fp16"}}, {"wrapper", kDeepSpeed}}, "DeepSpeed has fp16 of its own, which CPUs lack."),
       cannot({{"precision", {"fp16"}}, {"loop", {"accelerate", "fabric", "lightning", "trainer"}}},
              "They want a GPU for it."),
+      cannot({{"precision", {"fp16"}}, {"redundancy", {"on"}}, {"optimizer", {"fused"}}},
+             "The fused kernel leaves out a step by itself, so that others are counted."),
       cannot({{"precision", {"fp16"}}, {"resume", {"on"}}}, "The scale would have to be saved, too."),
       cannot({{"precision", {"autocast"}}, {"wrapper", kDeepSpeed}, {"loop", {"accelerate", "trainer"}}},
              "They turn it into DeepSpeed's own bf16."),

@@ -64,7 +64,8 @@ class Watcher:
         self.order = 0
         self.backwards = 0  # inside how many backward passes we are: checkpointing nests them, engines wrap them
         self.optimizers = 0  # inside how many optimizers' step() we are
-        self.bare = False  # no forward pass has come before the optimizer's step
+        self.bare = False  # the optimizer's step is none of the training: it makes a state
+        self.bare_from = 0  # micro-batches that had come when it began
         self.engines = 0  # inside how many calls of an engine that makes a step
         self.builds = 0  # engines that are being made
         self.frozen: set = set()  # names of parameters that require no gradient: FSDP1's views of them do
@@ -242,6 +243,7 @@ class Watcher:
         # torch.distributed.checkpoint lets an optimizer make a step of zeros, so that it has a state to load into.
         first = not getattr(optimizer, "state", None) and (self.phase == "init" or self.moves_nothing(optimizer))
         self.bare = first or self.builds > 0
+        self.bare_from = self.micro_batch
         if self.bare:
             return
         self.enter("optimizer")
@@ -255,14 +257,14 @@ class Watcher:
             self.gradients(optimizer)
 
     def moves_nothing(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether a step comes without a backward pass, a rate or a gradient: of an optimizer that is to be loaded."""
-        if self.micro_batch or any(float(group.get("lr", 1)) for group in optimizer.param_groups):
+        """Whether a step comes without a rate or a gradient: of an optimizer whose state is to be saved or loaded."""
+        if any(float(group.get("lr", 1)) for group in optimizer.param_groups):
             return False
         return not any(habits.is_there(p.grad) for group in optimizer.param_groups for p in group["params"])
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.optimizers = max(0, self.optimizers - 1)
-        if self.builds or (self.bare and not self.micro_batch):
+        if self.builds or (self.bare and self.micro_batch == self.bare_from):
             return  # nothing was computed: no closure ran backward inside it
         if self.states and not self.optimizers:
             self.states.after_step(optimizer)
