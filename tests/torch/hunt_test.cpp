@@ -123,6 +123,12 @@ TEST_F(Hunted, GradientsOfFrozenWeightsAreNotMissed) {
   EXPECT_EQ(told()["end"], "same") << told();
 }
 
+// Rank 0 has a shard of frozen weights only: nothing that it trains can have a gradient.
+TEST_F(Hunted, ARankWithoutATrainedWeightMissesNoGradient) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=fsdp1, frozen=block, wrap=root"}, false), 0);
+  EXPECT_EQ(told()["end"], "same") << told();
+}
+
 // get_state_dict() lets an optimizer without a state make a step of zeros, behind steps that a GradScaler left out.
 TEST_F(Hunted, AStepThatMakesAStateIsNotCountedBehindOneThatWasLeftOut) {
   EXPECT_STATUS(hunt({"--case",

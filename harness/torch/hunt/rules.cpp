@@ -36,6 +36,7 @@ const std::vector<Rule>& impossible() {
       cannot({{"experts", {"3"}}, {"precision", {"autocast", "bf16", "fp16"}}},
              "A sample that rounding sends elsewhere says nothing."),
       cannot({{"redundancy", {"on"}}, {"resume", {"on"}}}, "Its state has to be gathered by a call of its own."),
+      cannot({{"redundancy", {"on"}}, {"look", {"state"}}}, "Its state has to be gathered by a call of its own."),
       cannot({{"precision", {"fp16"}}, {"wrapper", kDeepSpeed}}, "DeepSpeed has fp16 of its own, which CPUs lack."),
       cannot({{"precision", {"fp16"}}, {"loop", {"accelerate", "fabric", "lightning", "trainer"}}},
              "They want a GPU for it."),

@@ -152,11 +152,13 @@ class Habits:
 
     def after_backward(self) -> None:
         self.versions = []
-        # FSDP1 shows gradients of frozen weights for a while.
-        trained = [p for name, (p, _) in self.watcher.parameters().items() if name not in self.watcher.frozen]
-        for p in trained[:4]:
+        for p in self.trained()[:4]:
             if p.grad is not None:
                 self.versions.append((p, p.grad, p.grad._version))
+
+    def trained(self) -> List[Any]:
+        """Parameters that require a gradient. FSDP1 shows gradients of the others, too, for a while."""
+        return [p for name, (p, _) in self.watcher.parameters().items() if name not in self.watcher.frozen]
 
     def name_of(self, parameters: List[Any]) -> str:
         """The name of the first of these that has one."""
@@ -177,9 +179,9 @@ class Habits:
             self.say("undivided", f"{len(self.undivided)} micro-batches")
 
     def looks_for_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Behind a backward pass. A rank of FSDP1 may have no part of any weight."""
+        """Behind a backward pass. A rank of FSDP1 may have no part of any weight that is trained."""
         own = [p for group in optimizer.param_groups for p in group["params"]]
-        all_of_it = [p for p in (*own, *(p for p, _ in self.watcher.parameters().values())) if p.numel()]
+        all_of_it = [p for p in (*own, *self.trained()) if p.numel()]
         if all_of_it and all(p.grad is None for p in all_of_it):
             self.say("no_gradient", f"{len(own)} weights")
 
