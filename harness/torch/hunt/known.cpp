@@ -96,6 +96,7 @@ const std::vector<Refusal>& known_refusals() {
     add({"fsdp1"}, {{"branch", "step"}, {"resume", "on"}},
         "Missing optimizer state for parameter 'other.weight' in checkpoint");
     add({"fsdp1"}, {{"branch", "early"}}, "should use _saved_grad_shard");
+    add({"fsdp1"}, {{"strided", "on"}, {"look", "state"}}, "Only torch.contiguous_format memory_format is supported");
     add({"fsdp1"}, {{"strided", "on"}, {"resume", "on"}}, "Only torch.contiguous_format memory_format is supported");
     return rows;
   }();

@@ -66,6 +66,8 @@ const std::vector<Rule>& impossible() {
           {{"loop", {"accelerate"}}, {"wrapper", kDeepSpeed}, {"dropout", {"on"}}, {"resume", {"on"}}},
           "On CPUs each rank of accelerate's DeepSpeed takes itself for the only one: they write random numbers into "
           "one file."),
+      cannot({{"loop", {"fabric", "lightning"}}, {"precision", {"bf16"}}, {"buffer", {"on"}}},
+             "They make bf16 the default, which is what a counter times a number then is."),
       cannot({{"loop", {"fabric"}}, {"precision", {"autocast"}}, {"inputs", {"numbers"}}},
              "Fabric casts inputs to bf16, too."),
       cannot({{"loop", {"trainer"}}, {"bucket_view", {"on"}}}, "It has no such option."),
