@@ -93,7 +93,7 @@ std::string nearest(const std::string& name, const std::vector<std::string>& kno
 }  // namespace
 
 std::vector<Exhibit> exhibits(const std::vector<std::string>& names) {
-  const std::string folder = resolve(kFolder, "", "seeksim torch museum");
+  const std::string folder = own_file(kFolder, "seeksim torch museum");
   std::vector<std::string> known;
   for (const std::string& file : list_folder(folder))
     if (file.ends_with(".json")) known.push_back(file.substr(0, file.size() - 5));

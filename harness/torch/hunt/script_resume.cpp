@@ -40,8 +40,8 @@ void add_resume(const Case& drawn, Lines& to) {
   if (!has_own_loop(drawn)) {
     add_resume_of_loop(drawn, made, to);
   } else if (is_deepspeed(drawn)) {
-    to.add(2, "folder = os.path.splitext(os.path.abspath(__file__))[0] + \".saved\"");
-    to.add(2, "net.save_checkpoint(folder)").add(2, made).add(2, "net.load_checkpoint(folder)");
+    to.add(2, folder_of_state()).add(2, "net.save_checkpoint(FOLDER)").add(2, made);
+    to.add(2, "net.load_checkpoint(FOLDER)");
   } else {
     to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
     to.add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)").add(2, made);
