@@ -107,6 +107,8 @@ struct Job {
   double factor;
   bool chain = false;     // one after the other instead of the tree
   std::size_t parts = 1;  // `inputs` holds each rank's so many times
+
+  std::size_t ranks() const { return inputs.size() / parts; }
 };
 
 // How much of each element the part `part` of input `r` is; the last part is what is left. Some are larger than the
@@ -117,10 +119,11 @@ double share_of(std::size_t r, std::size_t part) {
 }
 
 // What part of a contribution is summed at this place, of all parts of all inputs: all first parts, then all second...
+// What is not finite, or near it, is not cut: its parts would cancel to a NaN.
 template <class W>
 W part_of(const Job& job, std::size_t place, W x) {
-  const std::size_t ranks = job.inputs.size() / job.parts;
-  const std::size_t r = place % ranks, part = place / ranks;
+  const std::size_t r = place % job.ranks(), part = place / job.ranks();
+  if (!std::isfinite(W(2) * x)) return part == 0 ? x : W(0);
   W rest = x;
   for (std::size_t p = 0; p < part; ++p) rest = W(rest - W(x * W(share_of(r, p))));
   return part + 1 == job.parts ? rest : W(x * W(share_of(r, part)));
@@ -195,13 +198,13 @@ void average(const Job& job) {
   using W = typename T::W;
   const auto same = [](W x) { return x; };
   if constexpr (kIsComplex<W>) {
-    const auto n = typename W::value_type(job.inputs.size());
+    const auto n = typename W::value_type(job.ranks());
     tree<T, Add>(job, same, [n](W x) { return W(x.real() / n, x.imag() / n); });
   } else if constexpr (std::is_floating_point_v<W>) {
-    const W n = W(job.inputs.size());
+    const W n = W(job.ranks());
     tree<T, Add>(job, same, [n](W x) { return x / n; });
   } else {
-    const auto n = std::int64_t(job.inputs.size());
+    const auto n = std::int64_t(job.ranks());
     tree<T, Add>(job, same, [n](W x) { return W(std::int64_t(x) / n); });
   }
 }

@@ -70,31 +70,59 @@ TEST(RankSums, DoNotDependOnHowATensorIsCutOrOnNeighboursSummedFirst) {
   EXPECT_EQ(reduced(DType::fp32, ReduceName::sum, halves), whole);
 }
 
+// How many elements of `all` another order rounds otherwise. Each has to mean the same: a mean is not a third of it.
+int rounded_otherwise(const std::vector<std::vector<float>>& all, ReduceName reduction, SumOrder order) {
+  const double divisor = reduction == ReduceName::avg ? double(all.size()) : 1;
+  const double factor = reduction == ReduceName::premul_sum ? 0.75 : 1;
+  std::vector<const std::byte*> inputs;
+  for (const auto& values : all) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
+  std::vector<float> canonical(all[0].size()), sum(all[0].size());
+  const auto into = [&](std::vector<float>& to, SumOrder by) {
+    reduce(DType::fp32, reduction, inputs, reinterpret_cast<std::byte*>(to.data()), to.size(), factor, by);
+  };
+  into(canonical, SumOrder::canonical);
+  into(sum, order);
+  int other = 0;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    double size = 0;
+    for (const auto& values : all) size += std::fabs(double(values[i]));
+    EXPECT_LE(std::fabs(double(sum[i]) - double(canonical[i])), size / divisor * 3e-6) << name(order) << ' ' << i;
+    other += sum[i] != canonical[i];
+  }
+  return other;
+}
+
 TEST(RankSums, OtherOrdersRoundOtherwiseAndMeanTheSame) {
   for (const std::size_t ranks : {2U, 3U, 4U, 8U}) {
     const auto all = random_ranks(ranks, 1031);
-    std::vector<const std::byte*> inputs;
-    for (const auto& values : all) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
-    const std::vector<float> canonical = reduced(DType::fp32, ReduceName::sum, all);
     for (int o = 1; o < int(SumOrder::count_); ++o) {
       const auto order = SumOrder(o);
-      std::vector<float> sum(canonical.size());
-      reduce(DType::fp32, ReduceName::sum, inputs, reinterpret_cast<std::byte*>(sum.data()), sum.size(), 1, order);
-      int other = 0;
-      for (std::size_t i = 0; i < sum.size(); ++i) {
-        double size = 0;
-        for (const auto& values : all) size += std::fabs(double(values[i]));
-        ASSERT_LE(std::fabs(double(sum[i]) - double(canonical[i])), size * 3e-6) << name(order) << ' ' << i;
-        other += sum[i] != canonical[i];
-      }
       const bool parts = order == SumOrder::two_parts || order == SumOrder::three_parts;
-      if (ranks == 2 && !parts) {
-        EXPECT_EQ(other, 0) << name(order);  // two operands commute
-      } else {
-        EXPECT_GT(other, 50) << name(order) << " of " << ranks;
+      for (const ReduceName reduction : {ReduceName::sum, ReduceName::avg, ReduceName::premul_sum}) {
+        SCOPED_TRACE(testing::Message() << name(order) << ", " << name(reduction) << " of " << ranks);
+        const int other = rounded_otherwise(all, reduction, order);
+        if (ranks == 2 && !parts) {
+          EXPECT_EQ(other, 0);  // two operands commute
+        } else {
+          EXPECT_GT(other, 50);
+        }
       }
       EXPECT_EQ(sum_order(name(order)), order);
     }
+  }
+}
+
+TEST(RankSums, WhatIsNotFiniteIsNotCut) {
+  const float infinite = std::numeric_limits<float>::infinity(), large = 0x1.8p+127F;
+  const std::vector<std::vector<float>> all = {{infinite, large, -0.0F}, {1, -large, -0.0F}};
+  std::vector<const std::byte*> inputs;
+  for (const auto& values : all) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
+  for (const SumOrder order : {SumOrder::two_parts, SumOrder::three_parts}) {
+    std::vector<float> sum(3);
+    reduce(DType::fp32, ReduceName::sum, inputs, reinterpret_cast<std::byte*>(sum.data()), 3, 1, order);
+    EXPECT_EQ(sum[0], infinite);
+    EXPECT_EQ(sum[1], 0);
+    EXPECT_EQ(sum[2], 0);
   }
 }
 
