@@ -102,8 +102,22 @@ SeekBackend::Job SeekBackend::all_reduction(const Tensors& t, const c10d::Reduce
   return j;
 }
 
+// A sparse tensor travels as two dense ones: its values with zeros between them, and for each row whether it is there.
+// Sums of both say which rows the sum has: those that some rank has, also where it is zero.
+SeekBackend::Job SeekBackend::sparse_reduction(const at::Tensor& tensor, const c10d::ReduceOp& how) {
+  const bool sums = how.op_ == c10d::ReduceOp::SUM || how.op_ == c10d::ReduceOp::AVG;
+  TORCH_CHECK_VALUE(sums, "seeksim: all_reduce: of sparse tensors there are sums and averages only");
+  const at::Tensor once = tensor.detach().coalesce();
+  const int there = how.op_ == c10d::ReduceOp::AVG ? getSize() : 1;  // an average of integers is to stay one
+  const at::Tensor rows = at::sparse_coo_tensor(once.indices(), at::full({once._nnz()}, there, once.values().options()),
+                                                once.sizes().slice(0, std::size_t(once.sparse_dim())));
+  Job j = all_reduction({once.to_dense(), rows.to_dense()}, how);
+  j.sparse = tensor;
+  return j;
+}
+
 WorkPtr SeekBackend::allreduce(Tensors& t, const c10d::AllreduceOptions& o) {
-  Job j = all_reduction(t, o.reduceOp);
+  Job j = t.size() == 1 && t[0].is_sparse() ? sparse_reduction(t[0], o.reduceOp) : all_reduction(t, o.reduceOp);
   j.carry = [o](Job&, Inner& inner, Tensors& in, Tensors&) { return inner.allreduce(in, o); };
   return enqueue(std::move(j));
 }

@@ -82,6 +82,14 @@ void write_digests(CallEntry& e, const Digest& in, const Digest& out) {
   e.out = out.measure;
 }
 
+// A sparse tensor of what is there of `values`: the rows that are not zero in `rows`.
+void fill_sparse(const at::Tensor& sparse, const at::Tensor& values, const at::Tensor& rows) {
+  const at::Tensor indices = rows.ne(0).nonzero().t().contiguous();  // (dimensions of rows, rows that are there)
+  c10::List<std::optional<at::Tensor>> places;
+  for (const at::Tensor& one : indices.unbind(0)) places.push_back(one);
+  sparse.copy_(at::sparse_coo_tensor(indices, values.index(places), values.sizes())._coalesced_(true));
+}
+
 }  // namespace
 
 Session*& session() {
@@ -223,8 +231,9 @@ WorkPtr SeekBackend::enqueue(Job given) {
   j->hits = session()->rules_at(std::move(situation));
   if (j->worker == nullptr) j->call.seq = seq_ + 1;
   j->call.carried_elsewhere = bool(start_.inner);
-  j->work = c10::make_intrusive<SeekWork>(getRank(), j->type, j->user_out,
-                                          start_.inner ? devices_of(j->user_out) : std::vector<c10::Device>{});
+  const Tensors result = j->sparse.defined() ? Tensors{j->sparse} : j->user_out;
+  j->work = c10::make_intrusive<SeekWork>(getRank(), j->type, result,
+                                          start_.inner ? devices_of(result) : std::vector<c10::Device>{});
   write_down(*j);
   if (!strike_before(*j)) {
     j->work->done(nullptr);
@@ -315,6 +324,7 @@ void SeekBackend::end(Job& j) {
   for (std::size_t i = 0; i < j.out.size(); ++i) {
     if (j.out[i].data_ptr() != j.user_out[i].data_ptr()) j.user_out[i].detach().copy_(j.out[i]);
   }
+  if (j.sparse.defined()) fill_sparse(j.sparse, j.out[0], j.out[1]);
   if (hashes && !digests_on_the_way(j) && (j.op != OpName::reduce || j.root == getRank())) add_all(*j.got, j.out);
   if (hashes) write_digests(j.entry, j.gave->done(), j.got->done());
   if (j.lane) j.lane->settle();

@@ -151,6 +151,7 @@ class SeekBackend : public c10d::Backend {
     Worker* worker = nullptr;         // of its peer; null: the collectives'
     std::unique_ptr<Digester> gave = {}, got = {};
     Tensors user_out = {};
+    at::Tensor sparse = {};  // gets what `out` has in the end: all its values, and which of its rows are there
     Call call = {};
     CallEntry entry = {};
     std::int32_t number = -1;  // of its entry
@@ -185,6 +186,7 @@ class SeekBackend : public c10d::Backend {
   void blame(const Job& job, const std::string& text, const std::vector<Culprit>& culprits);
   std::exception_ptr failed(Job& job);
   Job all_reduction(const Tensors& tensors, const c10d::ReduceOp& how);
+  Job sparse_reduction(const at::Tensor& tensor, const c10d::ReduceOp& how);
   WorkPtr message(Job job, int from, int to, int tag);
   WorkPtr gather_flat(Tensors out, Tensors in, const c10d::AllgatherOptions& o);
   WorkPtr scatter_flat(Tensors out, Tensors in, const c10d::ReduceScatterOptions& o);

@@ -86,6 +86,32 @@ def all_reduces() -> None:
     check("all_reduce premul_sum", x, tree([given(r) * 0.5 for r in range(n)], torch.add))
 
 
+def sparse() -> None:
+    """Sums of sparse tensors: rows of each rank, one of them twice, and one that adds up to zero and stays."""
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        for op in (Op.SUM, Op.AVG):
+            rows = [rank, rank, n + 1, n + 2]
+            values = torch.ones(4, 3, dtype=dtype) * (1 + rank)
+            values[3] = (1 if rank == 0 else -1 if rank == 1 else 0)
+            x = torch.sparse_coo_tensor(torch.tensor([rows]), values, (n + 4, 3))
+            dist.all_reduce(x, op)
+            wanted = torch.zeros(n + 4, 3, dtype=wide(dtype))
+            for r in range(n):
+                wanted[r] = 2 * (1 + r)
+            wanted[n + 1] = sum(1 + r for r in range(n))
+            if op == Op.AVG:
+                wanted = torch.div(wanted, n, rounding_mode="trunc") if dtype in INTEGERS else wanted / n
+            check(f"all_reduce {op} of rows of {dtype}", x.to_dense(), wanted.to(dtype))
+            there = torch.tensor([*range(n), n + 1, n + 2])
+            check(f"rows of all_reduce {op} of {dtype}", x.coalesce().indices()[0], there)
+    x = torch.sparse_coo_tensor(torch.tensor([[rank], [0]]), torch.ones(1), (n, 2))  # single elements
+    dist.all_reduce(x)
+    check("all_reduce of sparse elements", x.to_dense(), torch.tensor([[1.0, 0.0]] * n))
+    x = torch.sparse_coo_tensor(torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0, 2), (3, 2))
+    dist.all_reduce(x)
+    check("all_reduce of sparse tensors without a row", x.to_dense(), torch.zeros(3, 2))
+
+
 def rounding() -> None:
     """Numbers whose sum depends on its order: the tree's bits, whole or in any cutting."""
     all_values = [random(700_001, r) * 10**r for r in range(n)]
@@ -230,6 +256,7 @@ def refusals() -> None:
         "band of fp32": lambda: dist.all_reduce(given(rank), Op.BAND),
         "max of complex64": lambda: dist.all_reduce(given(rank, 3, torch.complex64), Op.MAX),
         "avg of bool": lambda: dist.all_reduce(torch.tensor([True]), Op.AVG),
+        "sparse": lambda: dist.all_reduce(torch.eye(2).to_sparse(), Op.MAX),
     }.items():
         try:
             call()
@@ -265,7 +292,7 @@ def main() -> None:
         torch.set_default_device("cuda")
     dist.init_process_group(over_itself() if "itself" in sys.argv else "nccl" if "cuda" in sys.argv else "gloo")
     n, rank = dist.get_world_size(), dist.get_rank()
-    sums = (all_reduces, rounding, one_to_all, all_to_all_ranks, coalesced)
+    sums = (all_reduces, sparse, rounding, one_to_all, all_to_all_ranks, coalesced)
     for part in (*sums, messages, groups_and_objects, refusals):
         part()
     if rank == 0:
