@@ -86,6 +86,7 @@ class Habits:
         self.learns = False  # the outermost one began with gradients on
         self.were_training: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
         self.undivided: List[bool] = []  # of the backward passes of this step
+        self.ahead: Optional[int] = None  # forward passes since the last backward pass; None: none was ever seen
         self.clipped = False
         self.versions: List[Tuple[Any, Any, int]] = []  # parameter, its gradient and that one's version after backward
         self.lost = ""  # a parameter whose gradient was cleared between the backward passes of this step
@@ -110,6 +111,8 @@ class Habits:
             return
         if self.depth == 0:
             self.learns = torch.is_grad_enabled()
+            if self.learns:
+                self.ahead = (self.ahead or 0) + 1
         self.depth += 1
         if not depends_on_mode(module):
             return
@@ -140,7 +143,10 @@ class Habits:
         if self.versions and all(_is_gone(*one) for one in self.versions):
             self.lost = self.lost or self.name_of([p for p, _, _ in self.versions])
         function = getattr(loss, "grad_fn", None)
-        self.undivided.append(function is not None and _adds_up(function))
+        # Of two losses whose forward passes both came first, neither is a micro-batch.
+        of_its_own = self.ahead is None or self.ahead > 0
+        self.ahead = None if self.ahead is None else 0
+        self.undivided.append(of_its_own and function is not None and _adds_up(function))
         for key, (reference, cleared) in list(self.left.items()):
             optimizer = reference()
             if optimizer is None:
