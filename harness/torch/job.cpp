@@ -39,19 +39,34 @@ constexpr double kIdle_s = 0.05;
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
-// A port of the loopback interface that nobody uses.
-int free_port() {
+// This port of the loopback interface where nobody uses it, or any for 0; -1: somebody does, and errno says more.
+int port_if_free(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(std::uint16_t(port));
   socklen_t size = sizeof address;
   const bool fine = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
                     ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   const int error = errno;
   if (fd >= 0) ::close(fd);
-  if (!fine) throw std::runtime_error(fmt::format("no port of the loopback interface: {}", std::strerror(error)));
-  return ntohs(address.sin_port);
+  errno = error;
+  return fine ? ntohs(address.sin_port) : -1;
+}
+
+// A port of the loopback interface that nobody uses. Linux gives outgoing connections ports from 32768 on: one below
+// is still free when rank 0 comes to listen there, where several jobs run side by side.
+int free_port() {
+  constexpr int kFirst = 20000, kPorts = 12000, kTries = 100;
+  static int next = 0;
+  for (int i = 0; i < kTries; ++i) {
+    const int port = port_if_free(kFirst + int((long(::getpid()) * 61 + next++) % kPorts));
+    if (port > 0) return port;
+  }
+  const int port = port_if_free(0);
+  if (port < 0) throw std::runtime_error(fmt::format("no port of the loopback interface: {}", std::strerror(errno)));
+  return port;
 }
 
 // Processor time that a process and the children that it has waited for have used, in clock ticks; 0 where it is gone.
