@@ -12,9 +12,9 @@ namespace {
 
 using Values = std::map<std::string, std::vector<std::string>>;
 
-constexpr int kCandidates = 24;        // of which the one that covers most is taken
-constexpr int kTries = 4000;           // to find them
-constexpr std::uint32_t kRanksIn = 8;  // one case in so many has another number of ranks than two
+constexpr int kCandidates = 24;         // of which the one that covers most is taken
+constexpr int kTries = 4000;            // to find them
+constexpr std::uint32_t kSeldomIn = 8;  // one case in so many has other ranks than two, or is compiled: they take long
 
 Values values_with(const std::vector<std::string>& only) {
   Values values;
@@ -54,7 +54,7 @@ Case by_chance(const Values& values, sim::Random& random) {
   Case drawn;
   for (const Feature& one : features()) {
     const std::vector<std::string>& may = values.at(one.name);
-    const std::uint32_t often = one.name == "np" ? kRanksIn : 2;
+    const std::uint32_t often = one.name == "np" || one.name == "compile" ? kSeldomIn : 2;
     const bool other = one.name == "wrapper" || random.below(often) == 0;
     const bool has_plain = std::find(may.begin(), may.end(), one.values.front()) != may.end();
     drawn[one.name] = other || !has_plain ? one_of(may, random) : one.values.front();

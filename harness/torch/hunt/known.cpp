@@ -41,6 +41,14 @@ const std::vector<KnownFinding>& known_findings() {
       {"fsdp1-channels-last", {{"wrapper", {"fsdp1"}}, {"strided", {"on"}}, {"strategy", {"none"}}}},
       {"fsdp1-channels-last", {{"wrapper", {"fsdp1"}}, {"strided", {"on"}}, {"np", {"1"}}}},
       {"fsdp1-spare-forward", {{"wrapper", {"fsdp1"}}, {"precision", {"bf16"}}, {"forwards", {"spare"}}}},
+      {"ddp-two-backwards", {{"wrapper", {"ddp"}}, {"forwards", {"apart"}}}},
+      {"fsdp-weight-hook", {{"wrapper", {"fsdp1", "fsdp2", "hsdp"}}, {"hook", {"weight"}}}},
+      {"fsdp1-reentrant-bf16",
+       {{"wrapper", {"fsdp1"}}, {"precision", {"bf16"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
+      {"fsdp1-cpu-state", {{"wrapper", {"fsdp1"}}, {"state", {"rank0", "rank0_both"}}}},
+      {"set-state-dict-sent", {{"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp"}}, {"state", {"rank0_both"}}}},
+      {"zero3-muon-memory", {{"wrapper", {"zero3"}}, {"muon_in_memory", {"true"}}, {"resume", {"on"}}}},
+      {"zero3-module-only", {{"wrapper", {"zero3"}}, {"keeps", {"module"}}}},
       {"fsdp2-autocast-cache",
        {{"wrapper", {"fsdp2", "hsdp"}}, {"precision", {"autocast", "fp16"}}, {"forwards", {"spare"}}}},
       {"fsdp2-reentrant", {{"wrapper", {"fsdp2", "hsdp"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
@@ -95,6 +103,9 @@ const std::vector<Refusal>& known_refusals() {
         "Missing optimizer state for parameter 'unused' in checkpoint");
     add({"fsdp1"}, {{"branch", "step"}, {"resume", "on"}},
         "Missing optimizer state for parameter 'other.weight' in checkpoint");
+    for (const char* compiled : {"whole", "blocks"})
+      add({"ddp"}, {{"compile", compiled}, {"ddp_bucket", "small"}}, "First bucket should be");
+    add({"fsdp1"}, {{"forwards", "apart"}}, "setStorage: sizes ... are out of bounds for storage of size 0");
     add({"fsdp1"}, {{"branch", "early"}}, "should use _saved_grad_shard");
     add({"fsdp1"}, {{"strided", "on"}, {"look", "state"}}, "Only torch.contiguous_format memory_format is supported");
     add({"fsdp1"}, {{"strided", "on"}, {"resume", "on"}}, "Only torch.contiguous_format memory_format is supported");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 namespace seeksim::harness::torch {
 namespace {
 
@@ -43,6 +45,7 @@ void add_imports(const Case& drawn, Lines& to) {
   const bool edits = is_on(drawn, "edit") && drawn.at("wrapper") == "fsdp1";
   const bool enters = edits || drawn.at("accumulates") == "coalesced" || is_on(drawn, "zero_init") || casts_by_option;
   to.add_if(enters || (own ? waits : prepared || casts), 0, "import contextlib");
+  to.add_if(resumes && drawn.at("state") == "own", 0, "import copy");
   to.add_if(is_trainer(drawn) || ((is_deepspeed(drawn) || !own || moves(drawn)) && resumes) ||
                 (is_deepspeed(drawn) && (gathers || looks)) || (is_deepspeed(drawn) && !own),
             0, "import os");
@@ -52,15 +55,16 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(carries_state(drawn), 0, "from deepspeed.checkpoint import ds_to_universal");
   to.add_if(is_deepspeed(drawn) && drawn.at("wrapper") != "zero0" && drawn.at("gather") == "whole", 0,
             "from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint");
+  if (drawn.at("optimizer") == "muon")
+    to.add(0, "import torch._dynamo")
+        .add(0, "torch._dynamo.config.disable = True  # else Muon's kernels are compiled, for long")
+        .add(0, "from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam");
   to.add_if(is_on(drawn, "leaf"), 0, "from deepspeed.utils import set_z3_leaf_modules");
   to.add(0, "import torch").add(0, "import torch.distributed as dist");
   to.add_if(moves(drawn) && !is_deepspeed(drawn), 0, "import torch.distributed.checkpoint as dcp");
   to.add_if(sharded, 0, "import torch.distributed.fsdp as fsdp");
   to.add(0, "import torch.nn as nn").add(0, "import torch.nn.functional as F");
-  const char* const of_state = "from torch.distributed.checkpoint.state_dict import ";
-  to.add_if(own && !is_deepspeed(drawn) && (resumes || looks), 0,
-            fmt::format("{}get_state_dict{}", of_state, resumes ? ", set_state_dict" : ""));
-  to.add_if(gathers && sharded, 0, fmt::format("{}StateDictOptions, get_model_state_dict", of_state));
+  add_imports_of_state(drawn, to);
   to.add_if(is_on(drawn, "ddp_hook"), 0,
             "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook");
   to.add_if(scales_loss(drawn) && drawn.at("wrapper") == "fsdp1", 0,
@@ -78,8 +82,12 @@ void add_imports(const Case& drawn, Lines& to) {
 
 std::string optimizer_of(const Case& drawn) {
   const std::string& kind = drawn.at("optimizer");
-  const std::string made = kind == "sgd" ? "SGD" : kind == "adagrad" ? "Adagrad" : "AdamW";
-  std::string options = kind == "sgd" ? "lr=0.1, momentum=0.9" : "lr=0.01";
+  static const std::map<std::string, std::string> kNames = {
+      {"sgd", "SGD"}, {"adagrad", "Adagrad"}, {"nadam", "NAdam"}, {"rmsprop", "RMSprop"}, {"asgd", "ASGD"}};
+  const std::string made = kNames.contains(kind) ? kNames.at(kind) : "AdamW";
+  std::string options = kind == "sgd"       ? "lr=0.1, momentum=0.9"
+                        : kind == "rmsprop" ? "lr=0.01, momentum=0.9, eps=0.01"
+                                            : "lr=0.01";
   if (kind == "foreach" || kind == "fused" || kind == "amsgrad") options += fmt::format(", {}=True", kind);
   const std::string parameters = kind == "groups"              ? "groups"
                                  : drawn.at("frozen") == "off" ? "net.parameters()"
@@ -90,7 +98,7 @@ std::string optimizer_of(const Case& drawn) {
 
 // What DeepSpeed gets: the optimizer, or what its own one is to train.
 const char* optimized_by(const Case& drawn) {
-  if (drawn.at("made_by") == "script") return "optimizer=optimizer";
+  if (drawn.at("made_by") == "script" && drawn.at("optimizer") != "muon") return "optimizer=optimizer";
   return drawn.at("frozen") == "off" ? "model_parameters=net.parameters()" : "model_parameters=trained";
 }
 
@@ -109,6 +117,8 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
     to.add(depth,
            fmt::format("model = {}{}", drawn.at("loop") == "lightning" ? "(Model if PLAIN else Training)()" : "Model()",
                        narrow ? ".bfloat16()" : ""));
+  if (drawn.at("compile") == "blocks")
+    to.add(depth, "for block in [] if PLAIN else model.blocks:").add(depth + 1, "block.compile(backend=\"aot_eager\")");
   if (zero || !has_own_loop(drawn))
     to.add(depth, "net = model");
   else
@@ -122,7 +132,7 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   }
   Case bare = drawn;
   bare["redundancy"] = "off";
-  to.add(depth, "optimizer = " + optimizer_of(bare));
+  drawn.at("optimizer") == "muon" ? add_muon(depth, to) : void(to.add(depth, "optimizer = " + optimizer_of(bare)));
   if (is_on(drawn, "redundancy")) to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
@@ -137,6 +147,8 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
     to.add(depth, "if not PLAIN:")
         .add(depth + 1, fmt::format("net, _, _, _ = deepspeed.initialize({}model=model, {}, config=CONFIG)",
                                     is_on(drawn, "schedule") ? "lr_scheduler=schedule, " : "", optimized_by(drawn)));
+  if (drawn.at("compile") == "whole")
+    to.add(depth, "if not PLAIN:").add(depth + 1, "net.compile(backend=\"aot_eager\")");
 }
 
 bool has_two(const Case& drawn) { return drawn.at("models") == "2"; }
@@ -175,6 +187,10 @@ void add_cast(const Case& drawn, Lines& to) {
   to.add(1, fmt::format("return torch.func.functional_call(model, weights, (x, {}))", turn));
 }
 
+void add_backward(const Case& drawn, int depth, const std::string& loss, Lines& to) {
+  to.add(depth, fmt::format(fmt::runtime(scales_loss(drawn) ? "scaler.scale({}).backward()" : "{}.backward()"), loss));
+}
+
 void add_step_of_torch(const Case& drawn, int depth, const std::string& divided, Lines& to) {
   const int last = std::stoi(drawn.at("accumulation")) - 1;
   const bool waits = last > 0 && drawn.at("sync") == "last";
@@ -187,7 +203,12 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
   if (last > 0 && is_on(drawn, "keep"))
     to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_reshard_after_backward(micro == {})", last));
   add_loss(drawn, depth, to);
-  to.add(depth, scales_loss(drawn) ? fmt::format("scaler.scale({}).backward()", divided) : divided + ".backward()");
+  if (drawn.at("forwards") == "apart") {
+    to.add(depth, "for one in (first, loss):");
+    add_backward(drawn, depth + 1, last == 0 ? "one" : fmt::format("(one / {})", last + 1), to);
+  } else {
+    add_backward(drawn, depth, divided, to);
+  }
   to.add(1, "if PLAIN:");
   add_gradients(drawn, 2, to);
   add_clipping(drawn, 1, to);
@@ -286,12 +307,13 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
     ++depth;
   }
   to.add_if(drawn.at("forwards") == "spare", depth, call + "  # nothing uses it");
-  if (drawn.at("forwards") != "2") {
+  const bool apart = drawn.at("forwards") == "apart";
+  if (drawn.at("forwards") != "2" && !apart) {
     to.add(depth, fmt::format("loss = F.cross_entropy({}, y)", logits));
   } else {
-    to.add(depth, fmt::format("loss = F.cross_entropy({}, y)", logits))
+    to.add(depth, fmt::format("{} = F.cross_entropy({}, y)", apart ? "first" : "loss", logits))
         .add(depth, drawn.at("accumulation") == "1" ? "x, y = batch(step, 50)" : "x, y = batch(step, 50 + micro)");
-    to.add(depth, fmt::format("loss = loss + F.cross_entropy({}, y)", logits));
+    to.add(depth, fmt::format("loss = {}F.cross_entropy({}, y)", apart ? "" : "loss + ", logits));
   }
 }
 

@@ -44,6 +44,7 @@ void add_data(const Case& drawn, Lines& to);
 void add_config(const Case& drawn, Lines& to);                                    // DeepSpeed's
 void add_wrapping(const Case& drawn, int depth, Lines& to);                       // the others'
 void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to);  // divided: the loss by hand
+void add_muon(int depth, Lines& to);                                              // DeepSpeed's optimizer, by hand
 // What is passed to DDP, beside the model.
 std::vector<std::string> ddp_options(const Case& drawn);
 // Words with commas behind them, in as many lines as they take.
@@ -59,6 +60,7 @@ void add_optimizer_step(const Case& drawn, int depth, Lines& to);
 // Where a training goes on from a saved state: in new objects behind some steps; or in the second of two runs, of which
 // the first one ends with add_save().
 std::string names_of_objects(const Case& drawn);  // what build() returns
+void add_imports_of_state(const Case& drawn, Lines& to);
 void add_resume(const Case& drawn, Lines& to);
 void add_load(const Case& drawn, Lines& to);
 void add_save(const Case& drawn, Lines& to);
@@ -70,6 +72,7 @@ void add_edit(const Case& drawn, Lines& to);
 void add_loop_imports(const Case& drawn, Lines& to);
 void add_loop(const Case& drawn, Lines& to);                // the object that drives it
 void add_prepare(const Case& drawn, int depth, Lines& to);  // the model and its optimizer are given to it
+// made: the line that makes new objects, or "".
 void add_resume_of_loop(const Case& drawn, const std::string& made, Lines& to);
 void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to);
 void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to);  // from its loss to its end

@@ -169,13 +169,14 @@ void add_prepare(const Case& drawn, int depth, Lines& to) {
 void add_resume_of_loop(const Case& drawn, const std::string& made, Lines& to) {
   to.add(2, folder_of_state());
   if (drawn.at("loop") == "accelerate") {
-    to.add(2, "accelerator.save_state(FOLDER)").add(2, "dist.barrier()").add(2, "accelerator.free_memory()");
-    to.add(2, made).add(2, "accelerator.load_state(FOLDER)");
+    to.add(2, "accelerator.save_state(FOLDER)").add(2, "dist.barrier()");
+    if (!made.empty()) to.add(2, "accelerator.free_memory()").add(2, made);
+    to.add(2, "accelerator.load_state(FOLDER)");
     return;
   }
   const std::string state = fmt::format("{{\"net\": net, \"optimizer\": optimizer{}}}",
                                         is_on(drawn, "schedule") ? ", \"schedule\": schedule" : "");
-  to.add(2, fmt::format("fabric.save(FOLDER, {})", state)).add(2, made);
+  to.add(2, fmt::format("fabric.save(FOLDER, {})", state)).add_if(!made.empty(), 2, made);
   to.add(2, fmt::format("fabric.load(FOLDER, {})", state));
 }
 

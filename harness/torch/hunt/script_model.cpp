@@ -11,14 +11,17 @@ constexpr int kSamples = 6;  // of a rank's micro-batch
 
 // What a block is made of; the model adds what it gives to what it got.
 std::string block_of(const Case& drawn, const std::string& width) {
-  const std::string norm = drawn.at("norm") == "on" ? fmt::format("nn.LayerNorm({}), ", width) : "";
+  const char* const kind = drawn.at("norm") == "batch" ? "BatchNorm1d" : "LayerNorm";
+  const std::string norm = drawn.at("norm") == "off" ? "" : fmt::format("nn.{}({}), ", kind, width);
   const char* const drops = drawn.at("dropout") == "on" ? ", nn.Dropout(0.1)" : "";
   return fmt::format("nn.Sequential({0}nn.Linear({1}, 20), nn.Tanh(), nn.Linear(20, {1}){2})", norm, width, drops);
 }
 
 void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
   const std::string inputs = drawn.at("inputs");
-  to.add_if(inputs != "numbers", 2, fmt::format("self.embed = nn.Embedding({}, {})", kTokens, width));
+  to.add_if(inputs != "numbers", 2,
+            fmt::format("self.embed = nn.Embedding({}, {}{})", kTokens, width,
+                        drawn.at("sparse") == "on" ? ", sparse=not PLAIN" : ""));
   const std::string block = block_of(drawn, width);
   if (drawn.at("depth") == "1" && drawn.at("norm") == "off" && drawn.at("dropout") == "off")
     to.add(2, fmt::format("self.blocks = nn.ModuleList([{}])", block));
@@ -42,6 +45,11 @@ void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
   const std::string head = fmt::format("nn.Linear({}, {})", width, kTokens);
   to.add(2, "self.head = " + (drawn.at("normed") == "on" ? fmt::format("weight_norm({})", head) : head));
   to.add_if(drawn.at("tied") == "on", 2, "self.head.weight = self.embed.weight");
+  to.add_if(drawn.at("hook") == "weight", 2, "self.head.bias.register_hook(lambda gradient: gradient * 0.5)");
+  if (drawn.at("hook") == "module")
+    to.add(2, "self.head.register_full_backward_hook(")
+        .add(3, "lambda module, into, out: tuple(None if g is None else g * 0.5 for g in into)")
+        .add(2, ")");
   to.add_if(drawn.at("frozen") == "block", 2, "self.blocks[0].requires_grad_(False)");
   const std::string& frozen = drawn.at("frozen");
   if (frozen == "bias" || frozen == "body")

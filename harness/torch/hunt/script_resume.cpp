@@ -1,10 +1,13 @@
 // Where a drawn training is saved and goes on: in new objects, or in a second run of other ranks.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/torch/hunt/script.h"
 
 namespace seeksim::harness::torch {
 namespace {
+
+using Names = std::vector<std::string>;
 
 // The state of a training by hand, or as torch.distributed.checkpoint has it.
 void add_state(const Case& drawn, Lines& to) {
@@ -13,6 +16,54 @@ void add_state(const Case& drawn, Lines& to) {
   to.add(1, "if PLAIN:").add(2, "of_model, of_optimizer = model.state_dict(), optimizer.state_dict()");
   if (!is_deepspeed(drawn)) to.add(1, "else:").add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)");
   to.add(1, fmt::format("return {{\"model\": of_model, \"optimizer\": of_optimizer{}}}", schedule));
+}
+
+bool loads_weights_only(const Case& drawn) { return drawn.at("keeps") != "all"; }
+
+// Rank 0 has the state and sends it.
+bool is_sent(const Case& drawn) { return drawn.at("state").starts_with("rank0"); }
+
+// "", or the options of get_state_dict() and of set_state_dict().
+std::string options_of_state(const Case& drawn, bool sets) {
+  const std::string& state = drawn.at("state");
+  const char* const sent =
+      sets ? "full_state_dict=True, broadcast_from_rank0=True" : "full_state_dict=True, cpu_offload=True";
+  return state == "whole"  ? "full_state_dict=True"
+         : is_sent(drawn)  ? sent
+         : state == "flat" ? "flatten_optimizer_state_dict=True"
+                           : "";
+}
+
+// The state of torch's wrappers goes from some objects into others.
+void add_handing_over(const Case& drawn, const std::string& made, Lines& to) {
+  const bool weights = loads_weights_only(drawn), own = drawn.at("state") == "own", same = made.empty();
+  const char* const options = options_of_state(drawn, true).empty() ? "" : ", options=options";
+  const auto add_options = [&](bool sets) {
+    to.add_if(*options != 0, 2, fmt::format("options = StateDictOptions({})", options_of_state(drawn, sets)));
+  };
+  add_options(false);
+  to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
+  if (own) {
+    to.add(2, "of_model = copy.deepcopy(net.state_dict())");
+    to.add_if(!weights, 2, "of_optimizer = copy.deepcopy(optimizer.state_dict())").add_if(!same, 2, made);
+    to.add(2, "net.load_state_dict(of_model)").add_if(!weights, 2, "optimizer.load_state_dict(of_optimizer)");
+  } else if (weights) {
+    to.add(2, fmt::format("of_model = get_model_state_dict(net{})", options)).add_if(!same, 2, made);
+    if (is_sent(drawn)) add_options(true);
+    to.add(2, fmt::format("set_model_state_dict(net, of_model{})", options));
+  } else {
+    to.add(2, fmt::format("of_model, of_optimizer = get_state_dict(net, optimizer{})", options)).add_if(!same, 2, made);
+    if (is_sent(drawn)) add_options(true);
+    if (drawn.at("state") == "rank0") {
+      to.add(2, fmt::format("set_model_state_dict(net, of_model{})", options));
+      to.add(2, fmt::format("set_optimizer_state_dict(net, optimizer, of_optimizer{})", options));
+    } else {
+      to.add(2, "set_state_dict(");
+      to.add(3, fmt::format("net, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer{}", options));
+      to.add(2, ")");
+    }
+  }
+  to.add_if(is_on(drawn, "schedule"), 2, "schedule.load_state_dict(place)");
 }
 
 }  // namespace
@@ -31,24 +82,50 @@ int ranks_before(const Case& drawn) {
   return drawn.at("world") == "fewer" ? ranks / 2 : ranks * 2;
 }
 
-// Behind some steps: the state goes into new objects.
+void add_imports_of_state(const Case& drawn, Lines& to) {
+  const bool sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn);
+  const bool gathers = sharded && (drawn.at("gather") != "off" || drawn.at("look") == "whole");
+  const bool hands = has_own_loop(drawn) && !is_deepspeed(drawn) && is_on(drawn, "resume");
+  const bool by_call = hands && drawn.at("state") != "own", weights = loads_weights_only(drawn);
+  const bool looks = has_own_loop(drawn) && !is_deepspeed(drawn) && drawn.at("look") == "state";
+  Names names;
+  if (gathers || (by_call && !options_of_state(drawn, true).empty())) names.emplace_back("StateDictOptions");
+  if (gathers || (by_call && weights)) names.emplace_back("get_model_state_dict");
+  if (looks || (by_call && !weights)) names.emplace_back("get_state_dict");
+  const bool in_two = drawn.at("state") == "rank0";
+  if (by_call) names.emplace_back(weights || in_two ? "set_model_state_dict" : "set_state_dict");
+  if (by_call && in_two && !weights) names.emplace_back("set_optimizer_state_dict");
+  if (names.empty()) return;
+  const std::string in_a_line = fmt::to_string(fmt::join(names, ", "));
+  if (in_a_line.size() < 50) {
+    to.add(0, "from torch.distributed.checkpoint.state_dict import " + in_a_line);
+    return;
+  }
+  to.add(0, "from torch.distributed.checkpoint.state_dict import (");
+  add_words(names, 1, to);
+  to.add(0, ")");
+}
+
+// Behind some steps: the state goes into new objects, or back into those that it came from.
 void add_resume(const Case& drawn, Lines& to) {
-  const std::string made = names_of_objects(drawn) + " = build(2)";
+  const bool weights = loads_weights_only(drawn);
+  const std::string made = drawn.at("into") == "same" ? "" : names_of_objects(drawn) + " = build(2)";
   to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
   const bool restores = is_on(drawn, "dropout") && drawn.at("loop") != "accelerate";  // which does so itself
   to.add_if(restores, 2, "random = torch.get_rng_state()");
   if (!has_own_loop(drawn)) {
     add_resume_of_loop(drawn, made, to);
   } else if (is_deepspeed(drawn)) {
-    to.add(2, folder_of_state()).add(2, "net.save_checkpoint(FOLDER)").add(2, made);
-    to.add(2, "net.load_checkpoint(FOLDER)");
+    to.add(2, folder_of_state()).add(2, "net.save_checkpoint(FOLDER)").add_if(!made.empty(), 2, made);
+    to.add(2, fmt::format("net.load_checkpoint(FOLDER{})", drawn.at("keeps") == "module" ? ", load_module_only=True"
+                                                           : weights ? ", load_optimizer_states=False"
+                                                                     : ""));
   } else {
-    to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
-    to.add(2, "of_model, of_optimizer = get_state_dict(net, optimizer)").add(2, made);
-    to.add(2, "set_state_dict(net, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)");
-    to.add_if(is_on(drawn, "schedule"), 2, "schedule.load_state_dict(place)");
+    add_handing_over(drawn, made, to);
   }
   to.add_if(restores, 2, "torch.set_rng_state(random)");
+  if (weights)
+    to.add(1, fmt::format("elif step == {}:", std::stoi(drawn.at("steps")) / 2)).add(2, "optimizer.state.clear()");
 }
 
 // The second of two runs goes on with what the first one left.

@@ -75,6 +75,10 @@ void add_config(const Case& drawn, Lines& to) {
   if (carries_state(drawn)) words.emplace_back("\"checkpoint\": {\"load_universal\": not FIRST}");
   if (drawn.at("made_by") == "config")
     words.emplace_back("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"torch_adam\": True}}");
+  if (drawn.at("optimizer") == "muon")
+    words.emplace_back(
+        "\"optimizer\": {\"type\": \"Muon\", \"params\": {\"muon_lr\": 0.02, \"adam_lr\": 0.01, \"betas\": [0.9, "
+        "0.95]}}");
   to.gap().add(0, "CONFIG = {");
   add_words(words, 1, to);
   const Names zero = zero_optimization(drawn);
@@ -87,6 +91,18 @@ void add_config(const Case& drawn, Lines& to) {
     to.add(1, "},");
   }
   to.add(0, "}");
+}
+
+// What DeepSpeed makes of its configuration, by hand: matrices but for the embedding, and the rest.
+void add_muon(int depth, Lines& to) {
+  to.add(depth, "optimizer = None").add(depth, "if PLAIN:").add(depth + 1, "named = dict(net.named_parameters())");
+  to.add(depth + 1, "kinds = {name: p.dim() > 1 and \"embed\" not in name for name, p in named.items()}");
+  to.add(depth + 1, "halves = [[p for name, p in named.items() if p.requires_grad and kinds[name] == kind]");
+  to.add(depth + 1, "          for kind in (True, False)]");
+  to.add(depth + 1, "optimizer = MuonWithAuxAdam([");
+  to.add(depth + 2, "dict(params=halves[0], use_muon=True, lr=0.02, momentum=0.95, weight_decay=0),");
+  to.add(depth + 2, "dict(params=halves[1], use_muon=False, lr=0.01, betas=(0.9, 0.95), eps=1e-10, weight_decay=0),");
+  to.add(depth + 1, "])");
 }
 
 void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to) {

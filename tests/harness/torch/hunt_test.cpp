@@ -44,9 +44,10 @@ std::vector<Case> one_of_each() {
 }
 
 TEST(TorchHunt, WhatIsDrawnMayBe) {
+  constexpr int kDraws = 80;
   Coverage coverage({});
   std::set<std::string> drawn, wrappers;
-  for (int number = 0; number < 60; ++number) {
+  for (int number = 0; number < kDraws; ++number) {
     const Case one = coverage.draw(1, number);
     ASSERT_EQ(one.size(), features().size());
     EXPECT_EQ(normal(one), one);
@@ -56,7 +57,7 @@ TEST(TorchHunt, WhatIsDrawnMayBe) {
     wrappers.insert(one.at("wrapper"));
     coverage.add(one);
   }
-  EXPECT_EQ(drawn.size(), 60u);
+  EXPECT_EQ(drawn.size(), std::size_t(kDraws));
   EXPECT_EQ(wrappers.size(), features().front().values.size());
   EXPECT_GT(double(coverage.covered().size()), 0.75 * double(coverage.possible())) << "unseen pairs come first";
 }

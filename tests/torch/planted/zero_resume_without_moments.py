@@ -2,4 +2,4 @@
 from deepspeed.runtime.engine import DeepSpeedEngine
 
 own = DeepSpeedEngine.load_checkpoint
-DeepSpeedEngine.load_checkpoint = lambda self, folder: own(self, folder, load_optimizer_states=False)
+DeepSpeedEngine.load_checkpoint = lambda self, folder, **_: own(self, folder, load_optimizer_states=False)
