@@ -21,7 +21,8 @@ class LogitSink final : public ValueSink {
   void completed(int, const Op& op, runtime::TimeNs, std::span<const Range> ranges) override {
     if (op.step != 0 || op.phase != runtime::Phase::forward || is(op.tensor, "logits")) return;
     for (const Range& range : ranges) {
-      if (range.write && is(range.buffer->name, "logits")) by_micro_batch_[op.micro_batch] = floats_of(range);
+      if (range.write && range.buffer != nullptr && is(range.buffer->name, "logits"))
+        by_micro_batch_[op.micro_batch] = floats_of(range);
     }
   }
   std::vector<float> all() const {

@@ -93,6 +93,7 @@ inline std::string verdict_first(const Captured& ran) {
 #define EXPECT_STATUS(ran, wanted)                                                                              \
   do {                                                                                                          \
     const Captured& status_of = (ran);                                                                          \
+    EXPECT_EQ(status_of.ending.signal, 0) << ::seeksim::harness::torch::testing::verdict_first(status_of);      \
     EXPECT_EQ(status_of.ending.status, wanted) << ::seeksim::harness::torch::testing::verdict_first(status_of); \
   } while (false)
 

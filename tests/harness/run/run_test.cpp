@@ -183,9 +183,12 @@ double loss_of(const std::vector<float>& logits, const std::vector<std::int32_t>
 }
 
 TEST_F(Run, SavedLogitsGiveTheFirstLossAndOthersDoNot) {
-  for (const bool halves : {false, true}) {
+  const std::string halves = "deepspeed.bf16={\"enabled\":true}", experts = "model.experts=4";
+  for (const std::string& set : {std::string(), halves, experts}) {
     std::vector<std::string> options = {"--save-logits", folder.file("l"), "--save-batches", folder.file("b")};
-    if (halves) options.insert(options.end(), {"--set", "deepspeed.bf16={\"enabled\":true}"});
+    if (!set.empty()) options.insert(options.end(), {"--set", set});
+    if (set == experts)
+      options.insert(options.end(), {"--set", "model.experts_per_token=2", "--set", "model.family=llama"});
     const Json report = report_of(options);
     const auto logits = tensors("l"), batches = tensors("b");
     ASSERT_EQ(logits.size(), 1u);
@@ -198,7 +201,7 @@ TEST_F(Run, SavedLogitsGiveTheFirstLossAndOthersDoNot) {
     const auto vocab = std::size_t(logits[0].shape[2]);
     const std::vector<float> values = runtime::to_floats(logits[0]).values;
     const double loss = report["loss"][0].get<double>();
-    EXPECT_NEAR(loss_of(values, tokens, 8, vocab), loss, halves ? 1e-3 : 1e-6);
+    EXPECT_NEAR(loss_of(values, tokens, 8, vocab), loss, set == halves ? 1e-3 : 1e-6) << set;
     // Of the second batch they say another loss.
     const std::vector<std::int32_t> second(tokens.begin() + 8 * 9, tokens.end());
     EXPECT_GT(std::abs(loss_of(values, second, 8, vocab) - loss), 1e-3);
