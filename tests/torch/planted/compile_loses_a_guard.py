@@ -1,4 +1,4 @@
-"""Mistake: what is compiled takes the first step's number in all steps, as if nothing looked whether it is another."""
+"""A compiled forward pass keeps the step number of its first call: a guard is missing."""
 import torch
 
 _right = torch.nn.Module.compile

@@ -1,4 +1,4 @@
-"""Mistake: set_state_dict() leaves the optimizer out where each rank has the whole state."""
+"""set_state_dict() leaves the optimizer out where each rank has the whole state."""
 import torch.distributed.checkpoint.state_dict as states
 
 _right = states.set_state_dict

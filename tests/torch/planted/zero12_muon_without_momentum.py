@@ -1,4 +1,4 @@
-"""Mistake: ZeRO 1 and 2 make Muon's update of each gradient alone."""
+"""ZeRO 1 and 2 make Muon's update from the gradient alone, without momentum."""
 import deepspeed.runtime.zero.muon.muon_optimizer  # has the right one by then, for the training by hand
 import deepspeed.runtime.zero.muon.original_muon as muon
 

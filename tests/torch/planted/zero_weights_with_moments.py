@@ -1,4 +1,4 @@
-"""Mistake: load_checkpoint(load_optimizer_states=False) loads the optimizer's states, too."""
+"""load_checkpoint(load_optimizer_states=False) loads the optimizer's states, too."""
 import deepspeed
 
 _right = deepspeed.DeepSpeedEngine.load_checkpoint
