@@ -5,15 +5,18 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -53,20 +56,6 @@ int port_if_free(int port) {
   if (fd >= 0) ::close(fd);
   errno = error;
   return fine ? ntohs(address.sin_port) : -1;
-}
-
-// A port of the loopback interface that nobody uses. Linux gives outgoing connections ports from 32768 on: one below
-// is still free when rank 0 comes to listen there, where several jobs run side by side.
-int free_port() {
-  constexpr int kFirst = 20000, kPorts = 12000, kTries = 100;
-  static int next = 0;
-  for (int i = 0; i < kTries; ++i) {
-    const int port = port_if_free(kFirst + int((long(::getpid()) * 61 + next++) % kPorts));
-    if (port > 0) return port;
-  }
-  const int port = port_if_free(0);
-  if (port < 0) throw std::runtime_error(fmt::format("no port of the loopback interface: {}", std::strerror(errno)));
-  return port;
 }
 
 // Processor time that a process and the children that it has waited for have used, in clock ticks; 0 where it is gone.
@@ -121,6 +110,7 @@ class Job {
 
   const JobPlan& plan_;
   Clock::time_point began_, progressed_;
+  std::optional<HeldPort> port_;
   std::optional<Clock::time_point> failed_;  // when the first process ended with an error
   std::deque<Outlet> outlets_;               // one a process
   std::vector<Started> processes_;
@@ -147,7 +137,8 @@ void Job::start_all() {
     return;
   }
   const int here = plan_.ranks / plan_.hosts;
-  const std::string port = std::to_string(plan_.port != 0 ? plan_.port : free_port());
+  if (plan_.port == 0) port_.emplace();
+  const std::string port = std::to_string(plan_.port != 0 ? plan_.port : port_->number());
   for (int local = 0; local < here; ++local) {
     const int rank = plan_.host * here + local;
     Environment environment = plan_.environment;
@@ -310,6 +301,40 @@ JobRun Job::run() {
 }
 
 }  // namespace
+
+HeldPort::HeldPort()
+    : HeldPort([] {
+        static long jobs = 0;
+        return long(::getpid()) * 61 + jobs++;
+      }()) {}
+
+HeldPort::HeldPort(long from) {
+  constexpr int kFirst = 20000, kPorts = 12000, kTries = 1000;
+  for (int i = 0; i < kTries && number_ <= 0; ++i) {
+    const int port = kFirst + int((from + i) % kPorts);
+    if (hold(port)) number_ = port_if_free(port);
+  }
+  if (number_ <= 0) number_ = port_if_free(0);
+  if (number_ < 0) throw std::runtime_error(fmt::format("no port of the loopback interface: {}", std::strerror(errno)));
+}
+
+HeldPort::~HeldPort() { release(); }
+
+bool HeldPort::hold(int port) {
+  release();
+  fd_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = fmt::format("seeksim-port-{}", port);
+  std::copy(text.begin(), text.end(), name.sun_path + 1);  // behind a zero: not a file
+  const auto size = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return fd_ >= 0 && ::bind(fd_, reinterpret_cast<const sockaddr*>(&name), size) == 0;
+}
+
+void HeldPort::release() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
 
 bool is_script(const std::string& word) { return word.size() > 3 && word.ends_with(".py"); }
 

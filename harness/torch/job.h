@@ -29,6 +29,26 @@ struct JobPlan {
   std::function<std::string()> failed_elsewhere;
 };
 
+// A port of the loopback interface that nobody uses, and that no other HeldPort of this machine is while this one
+// lives: what is free now may be taken before rank 0 comes to listen there. A socket of that name says so to other
+// programs, and vanishes with its owner. Linux gives outgoing connections ports from 32768 on; this one is below, where
+// it can be.
+class HeldPort {
+ public:
+  HeldPort();                    // looks from a place that differs by process and job
+  explicit HeldPort(long from);  // from this place on
+  ~HeldPort();
+  HeldPort(const HeldPort&) = delete;
+  HeldPort& operator=(const HeldPort&) = delete;
+  int number() const { return number_; }
+
+ private:
+  bool hold(int port);
+  void release();
+
+  int fd_ = -1, number_ = -1;
+};
+
 // A command that seeksim starts once a rank: a script, with the Python that runs it.
 bool is_script(const std::string& word);
 

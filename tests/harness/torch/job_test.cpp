@@ -294,6 +294,21 @@ TEST(TorchJob, LinesOfStandardErrorAreHandedOnAsTheyCome) {
   EXPECT_EQ(ran.err, "note: first\nlast\n");
 }
 
+// Nobody listens on either yet, as between the choice of a port and rank 0's coming there.
+TEST(TorchJob, JobsSideBySideGetPortsOfTheirOwn) {
+  const HeldPort first(7000);
+  const HeldPort second(7000), third(7000);
+  EXPECT_NE(second.number(), first.number());
+  EXPECT_NE(third.number(), second.number());
+  EXPECT_NE(third.number(), first.number());
+  const int was = second.number();
+  {
+    HeldPort gone(9000);
+    EXPECT_NE(gone.number(), was);
+  }
+  EXPECT_LT(HeldPort(9000).number(), 32768);
+}
+
 TEST(TorchJob, CapturedCommandsAreToldApart) {
   const Captured good = capture({"/bin/sh", "-c", "echo out; echo err >&2"}, {}, 60);
   EXPECT_EQ(good.out, "out\n");
