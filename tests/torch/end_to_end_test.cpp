@@ -184,6 +184,26 @@ for step in range(3):
   EXPECT_EQ(same["steps"], 3) << same;
 }
 
+// As DeepSpeed's engine counts: else the samples of a step that was left out would be those of the next one.
+TEST_F(TorchEndToEnd, AStepThatAScalerLeavesOutIsCounted) {
+  const std::string script = folder_.write("scaled.py", R"(import torch
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+for step in range(4):
+    loss = model(torch.full((2, 4), 0.5 + step)).square().mean()
+    scaler.scale(loss * 2.0**120 if step == 1 else loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+)");
+  for (const char* name : {"one", "other"}) EXPECT_EQ(run(name, {"--np", "1"}, {script}).ending.status, 0) << name;
+  const json same = compared("one", "other", 0);
+  EXPECT_EQ(same["steps"], 4) << same;
+  EXPECT_EQ(same["losses"], 4) << same;
+}
+
 // What the recorder stands around takes its arguments by name, as torch's own functions do.
 TEST_F(TorchEndToEnd, WhatIsWatchedTakesArgumentsByName) {
   const std::string script = folder_.write("by_name.py", R"(import os, sys

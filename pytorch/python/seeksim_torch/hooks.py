@@ -308,6 +308,24 @@ class Watcher:
                 self.enter("forward")
 
 
+def _watch_scaler(watcher: Watcher) -> None:
+    """A step that a GradScaler leaves out, as a gradient overflowed, is a step, as DeepSpeed's engine counts it: its
+    samples and its loss are not those of the next one."""
+    scaler = getattr(torch.amp, "GradScaler", None)
+    if scaler is None:
+        return
+    own = scaler.step
+
+    def step(self: Any, *args: Any, **options: Any) -> Any:
+        before = watcher.step
+        done = own(self, *args, **options)
+        if watcher.step == before and watcher.micro_batch and not watcher.engines:
+            watcher.stepped()
+        return done
+
+    scaler.step = step
+
+
 def watch(module: ModuleType, record: Record, rank: int, rules: List[Dict[str, Any]]) -> Watcher:
     """Hooks a watcher into torch, for all modules and optimizers of this process."""
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -326,6 +344,7 @@ def watch(module: ModuleType, record: Record, rank: int, rules: List[Dict[str, A
 
     torch.autograd.backward = backward
     engines.watch(watcher)
+    _watch_scaler(watcher)
     watcher.habits.watch_loaders()
     watcher.habits.watch_clipping()
     watcher.faults.set_clock()
