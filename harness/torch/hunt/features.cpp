@@ -43,8 +43,12 @@ std::vector<Feature> all_features() {
                  "who calls backward() and step(): the script, accelerate, Lightning Fabric, Lightning's Trainer, "
                  "transformers' Trainer"),
       of_training("np", {"2", "1", "4"}, "ranks"),
-      of_training("precision", {"fp32", "autocast", "bf16", "fp16"},
-                  "autocast to bf16; weights that are used in bf16; autocast to fp16 with a scaled loss"),
+      of_training("precision", {"fp32", "autocast", "bf16", "fp16", "half"},
+                  "autocast to bf16; weights that are used in bf16; autocast to fp16 with a scaled loss; half: "
+                  "DeepSpeed's fp16, weights that are used in it"),
+      of_training("scale", {"dynamic", "grows", "static", "spike", "part"},
+                  "the loss scale of fp16; grows, static: DeepSpeed's keys; spike: in one step a rank's gradient "
+                  "overflows, or, part, that of its head, and all leave the step out"),
       of_training(
           "optimizer",
           {"sgd", "adamw", "groups", "foreach", "fused", "amsgrad", "adagrad", "nadam", "rmsprop", "asgd", "muon"},
@@ -60,6 +64,8 @@ std::vector<Feature> all_features() {
       of_training("reused", off_on, "the first block is called again at the end"),
       of_training("frozen", {"off", "block", "bias", "body"},
                   "the first block, each bias, or all but the head requires no gradient"),
+      of_training("turned", {"off", "freeze", "thaw"},
+                  "from the middle on the first block requires no gradient; or before it"),
       of_training("unused", off_on, "a parameter that no forward pass uses"),
       of_training(
           "branch", {"off", "step", "rank", "late", "early"},
@@ -95,7 +101,9 @@ std::vector<Feature> all_features() {
                  "compile(backend=\"aot_eager\") of the model, or its blocks"),
       of_wrapper("sparse", off_on, {"ddp", "zero0"}, "the embedding's gradient is sparse"),
       of_wrapper("recompute", {"off", "on", "reentrant"}, {}, "activation checkpointing of blocks"),
-      {"edit", off_on, kTorch, true, "", "in the middle the script halves the head's bias"},
+      of_training("edit", {"off", "on", "gradient", "moment"},
+                  "in the middle the script halves the head's bias, its gradient before a step, or its first moment; "
+                  "with DeepSpeed by safe_set_full_fp32_param() and the like"),
       of_wrapper("look", {"off", "state", "whole"}, {},
                  "in the middle the state, or all weights, are taken and not used"),
       of_wrapper("gather", {"off", "whole", "16bit"}, {},
@@ -222,8 +230,12 @@ const std::vector<Need>& needs() {
       {"from_fp32", "resume", {"on"}},
       {"compute_norm", "clip", {"off"}},
       {"pinned", "offload", {"on"}},
-      {"sent_as", "precision", {"bf16"}},
-      {"added_as", "precision", {"bf16"}},
+      {"scale", "precision", {"fp16", "half"}},
+      {"turned", "frozen", {"off"}},
+      {"turned", "loop", {"own"}},
+      {"turned", "models", {"1"}},
+      {"sent_as", "precision", {"bf16", "half"}},
+      {"added_as", "precision", {"bf16", "half"}},
       {"immediate", "precision", {"bf16"}},
       {"backward", "loop", {"own"}},
       {"accumulates", "loop", {"own"}},

@@ -41,8 +41,9 @@ void add_imports(const Case& drawn, Lines& to) {
   const bool own = has_own_loop(drawn), prepared = !own && !is_trainer(drawn), resumes = is_on(drawn, "resume");
   const bool waits = accumulates && !is_deepspeed(drawn) && !is_fsdp2(drawn);
   const bool casts = is_trainer(drawn) && drawn.at("precision") == "autocast";
-  const bool casts_by_option = is_deepspeed(drawn) && drawn.at("precision") == "autocast";
-  const bool edits = is_on(drawn, "edit") && drawn.at("wrapper") == "fsdp1";
+  const bool casts_by_option =
+      is_deepspeed(drawn) && (drawn.at("precision") == "autocast" || drawn.at("precision") == "fp16");
+  const bool edits = edits_weight_first(drawn) && drawn.at("wrapper") == "fsdp1";
   const bool enters = edits || drawn.at("accumulates") == "coalesced" || is_on(drawn, "zero_init") || casts_by_option;
   to.add_if(enters || (own ? waits : prepared || casts), 0, "import contextlib");
   to.add_if(resumes && drawn.at("state") == "own", 0, "import copy");
@@ -60,6 +61,7 @@ void add_imports(const Case& drawn, Lines& to) {
         .add(0, "torch._dynamo.config.disable = True  # else Muon's kernels are compiled, for long")
         .add(0, "from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam");
   to.add_if(is_on(drawn, "leaf"), 0, "from deepspeed.utils import set_z3_leaf_modules");
+  add_imports_of_edit(drawn, to);
   to.add(0, "import torch").add(0, "import torch.distributed as dist");
   to.add_if(moves(drawn) && !is_deepspeed(drawn), 0, "import torch.distributed.checkpoint as dcp");
   to.add_if(sharded, 0, "import torch.distributed.fsdp as fsdp");
@@ -67,7 +69,7 @@ void add_imports(const Case& drawn, Lines& to) {
   add_imports_of_state(drawn, to);
   to.add_if(is_on(drawn, "ddp_hook"), 0,
             "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook");
-  to.add_if(scales_loss(drawn) && drawn.at("wrapper") == "fsdp1", 0,
+  to.add_if(drawn.at("precision") == "fp16" && drawn.at("wrapper") == "fsdp1", 0,
             "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler");
   to.add_if(is_fsdp2(drawn) || drawn.at("strategy") == "hybrid", 0,
             "from torch.distributed.device_mesh import init_device_mesh");
@@ -136,11 +138,12 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   if (is_on(drawn, "redundancy")) to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
-  // So large that some steps of some ranks overflow, which all have to leave out then.
+  // Small enough that sums in fp16 do not overflow where others do not; DeepSpeed's for autocast has no key.
   if (scales_loss(drawn))
-    to.add(depth, fmt::format("scaler = {}(\"cpu\", init_scale=2.0**17)",
+    to.add(depth, fmt::format("scaler = {}(\"cpu\", init_scale=2.0**{})",
                               drawn.at("wrapper") == "fsdp1" ? "(torch.amp.GradScaler if PLAIN else ShardedGradScaler)"
-                                                             : "torch.amp.GradScaler"));
+                                                             : "torch.amp.GradScaler",
+                              is_deepspeed(drawn) && drawn.at("precision") == "fp16" ? 16 : 10));
   if (!has_own_loop(drawn))
     add_prepare(drawn, depth, to);
   else if (zero)
@@ -183,7 +186,7 @@ void add_cast(const Case& drawn, Lines& to) {
   if (!casts_by_hand(drawn)) return;
   const std::string turn = turn_of(drawn);
   to.gap().add(0, fmt::format("def by_hand(model, x, {}):", turn));
-  to.add(1, "weights = {name: p.bfloat16() for name, p in model.named_parameters()}");
+  to.add(1, fmt::format("weights = {{name: p{} for name, p in model.named_parameters()}}", narrow_type(drawn)));
   to.add(1, fmt::format("return torch.func.functional_call(model, weights, (x, {}))", turn));
 }
 
@@ -211,6 +214,7 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
   }
   to.add(1, "if PLAIN:");
   add_gradients(drawn, 2, to);
+  add_edit(drawn, 1, to);
   add_clipping(drawn, 1, to);
   add_optimizer_step(drawn, 1, to);
 }
@@ -236,7 +240,8 @@ void add_evaluation(const Case& drawn, Lines& to) {
 void add_step(const Case& drawn, const std::string& divided, Lines& to) {
   if (is_on(drawn, "resume") && !moves(drawn)) add_resume(drawn, to);
   if (drawn.at("look") != "off") add_look(drawn, to);
-  if (is_on(drawn, "edit")) add_edit(drawn, to);
+  if (edits_weight_first(drawn)) add_edit_of_weight(drawn, to);
+  add_turn(drawn, to);
   if (is_on(drawn, "evaluate")) add_evaluation(drawn, to);
   if (!has_own_loop(drawn)) {
     add_step_of_loop(drawn, divided, to);
@@ -280,7 +285,8 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
     to.add(depth, "if p.grad is None and used:").add(depth + 1, "p.grad = torch.zeros_like(p)");
   }
   // Nothing else leaves a parameter without a gradient.
-  const bool all_used = drawn.at("branch") == "off" && drawn.at("unused") == "off" && drawn.at("frozen") == "off";
+  const bool all_used = drawn.at("branch") == "off" && drawn.at("unused") == "off" && drawn.at("frozen") == "off" &&
+                        drawn.at("turned") == "off";
   if (all_used) {
     to.add(depth, "dist.all_reduce(p.grad)").add(depth, "p.grad /= dist.get_world_size()");
     return;
@@ -298,12 +304,12 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
                                : fmt::format("net(x, {})", turn);
   std::string logits = call + (drawn.at("output") == "dict" ? "[\"logits\"]" : "");
   if (drawn.at("precision") != "fp32") logits += ".float()";
-  if (drawn.at("precision") == "autocast" || scales_loss(drawn)) {
+  const bool half = drawn.at("precision") == "fp16";
+  if (drawn.at("precision") == "autocast" || half) {
     // Others have it as their option, and one inside theirs would take its place.
     const bool by_option = !has_own_loop(drawn) || is_deepspeed(drawn);
-    to.add(depth,
-           fmt::format("with torch.autocast(\"cpu\", dtype=torch.{}){}:", scales_loss(drawn) ? "float16" : "bfloat16",
-                       by_option ? " if PLAIN else contextlib.nullcontext()" : ""));
+    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.{}){}:", half ? "float16" : "bfloat16",
+                              by_option ? " if PLAIN else contextlib.nullcontext()" : ""));
     ++depth;
   }
   to.add_if(drawn.at("forwards") == "spare", depth, call + "  # nothing uses it");
@@ -315,6 +321,10 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
         .add(depth, drawn.at("accumulation") == "1" ? "x, y = batch(step, 50)" : "x, y = batch(step, 50 + micro)");
     to.add(depth, fmt::format("loss = {}F.cross_entropy({}, y)", apart ? "" : "loss + ", logits));
   }
+  if (drawn.at("scale") == "spike")
+    to.add(depth, fmt::format("if step == {} and dist.get_rank() == 0{}:", middle(drawn) - 1,
+                              drawn.at("accumulation") == "1" ? "" : " and micro == 0"))
+        .add(depth + 1, "loss = loss * 2.0**120  # a gradient that fp16 does not hold");
 }
 
 void add_clipping(const Case& drawn, int depth, Lines& to) {
@@ -327,19 +337,29 @@ void add_clipping(const Case& drawn, int depth, Lines& to) {
 }
 
 void add_optimizer_step(const Case& drawn, int depth, Lines& to) {
+  const bool waits = has_spike(drawn) && is_on(drawn, "schedule");  // for a step that is not left out
+  to.add_if(waits, depth, "before = scaler.get_scale()");
   to.add(depth, scales_loss(drawn) ? "scaler.step(optimizer)" : "optimizer.step()");
   to.add_if(scales_loss(drawn), depth, "scaler.update()");
-  to.add_if(is_on(drawn, "schedule"), depth, "schedule.step()");
+  to.add_if(waits, depth, "if scaler.get_scale() >= before:");
+  to.add_if(is_on(drawn, "schedule"), depth + int(waits), "schedule.step()");
   to.add(depth, is_on(drawn, "zeros") ? "optimizer.zero_grad(set_to_none=False)" : "optimizer.zero_grad()");
 }
 
 bool fills_with_zeros(const Case& drawn) {
   // FSDP1 has a flat gradient of each unit: none, where the layer is a unit of its own that a step does not use.
   const bool flat = is_deepspeed(drawn) || (drawn.at("wrapper") == "fsdp1" && !other_is_unit(drawn));
-  return drawn.at("branch") == "step" && flat;
+  const bool shards = is_deepspeed(drawn) && drawn.at("wrapper") != "zero0";
+  return (drawn.at("branch") == "step" && flat) || (drawn.at("turned") == "freeze" && shards);
 }
 
-bool scales_loss(const Case& drawn) { return drawn.at("precision") == "fp16"; }
+bool has_spike(const Case& drawn) { return drawn.at("scale") == "spike" || drawn.at("scale") == "part"; }
+
+int middle(const Case& drawn) { return std::stoi(drawn.at("steps")) / 2; }
+
+bool scales_loss(const Case& drawn) {
+  return drawn.at("precision") == "fp16" || drawn.at("precision") == "half" || has_spike(drawn);
+}
 
 bool goes_by_micro_batch(const Case& drawn) { return drawn.at("branch") == "late" || drawn.at("branch") == "early"; }
 
@@ -379,6 +399,9 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
 std::string plain_key(const Case& drawn) {
   std::string key = casts_by_hand(drawn) ? "cast" : "";
   if (fills_with_zeros(drawn)) key += "zeros";
+  if (edits_weight_first(drawn)) key += "first";
+  if (drawn.at("edit") != "off" && drawn.at("wrapper") == "zero3") key += "block";
+  if (scales_loss(drawn)) key += drawn.at("backward");  // which loss it is called of
   for (const Feature& one : features())
     if (one.of_plain) key += '|' + drawn.at(one.name);
   return key;

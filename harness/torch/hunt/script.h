@@ -66,7 +66,15 @@ void add_load(const Case& drawn, Lines& to);
 void add_save(const Case& drawn, Lines& to);
 void add_gathering(const Case& drawn, Lines& to);
 void add_look(const Case& drawn, Lines& to);
-void add_edit(const Case& drawn, Lines& to);
+
+// What a script changes while it trains: a weight before a step's forward pass; a weight, gradient or moment before the
+// optimizer's step, at this depth; which parameters require a gradient.
+bool edits_weight_first(const Case& drawn);
+void add_edit_of_weight(const Case& drawn, Lines& to);
+void add_edit(const Case& drawn, int depth, Lines& to);
+void add_edit_of_zero(const Case& drawn, int depth, const std::string& also, Lines& to);  // also: " and ...", or ""
+void add_imports_of_edit(const Case& drawn, Lines& to);
+void add_turn(const Case& drawn, Lines& to);
 
 // What accelerate, Fabric and Trainers need, where one of them drives the training.
 void add_loop_imports(const Case& drawn, Lines& to);
@@ -83,12 +91,17 @@ bool is_trainer(const Case& drawn);  // it has the loop over steps, too
 bool is_on(const Case& drawn, const char* name);
 bool is_deepspeed(const Case& drawn);
 bool is_fsdp2(const Case& drawn);  // or HSDP
-// By hand each weight is cast to bf16 for a forward pass: what FSDP's policies and DeepSpeed do.
+// By hand each weight is cast for a forward pass: what FSDP's policies and DeepSpeed do.
 bool casts_by_hand(const Case& drawn);
+// ".bfloat16()", ".half()": the type of weights in forward passes, where it is not fp32.
+std::string narrow_type(const Case& drawn);
 // The layer that some batches use is wrapped alone, not with the rest of the model.
 bool other_is_unit(const Case& drawn);
-// A GradScaler is used.
+// A GradScaler is used: beside autocast to fp16, or by hand in place of DeepSpeed's own.
 bool scales_loss(const Case& drawn);
+// In one step, before the middle, the gradient of one rank overflows.
+bool has_spike(const Case& drawn);
+int middle(const Case& drawn);  // a step: where it resumes, say
 // A layer is used in some micro-batches of each step and not in others.
 bool goes_by_micro_batch(const Case& drawn);
 // What the model is told beside its input: "step", or "micro" where its layers go by that.

@@ -113,7 +113,7 @@ void add_trainer(const Case& drawn, Lines& to) {
   const bool bf16 = drawn.at("precision") == "bf16" && is_deepspeed(drawn);
   if (bf16 || drawn.at("precision") == "autocast") options.emplace_back("bf16=True");
   if (resumes(drawn))
-    options.push_back(fmt::format("save_steps={}", std::stoi(drawn.at("steps")) / 2));
+    options.push_back(fmt::format("save_steps={}", middle(drawn)));
   else
     options.emplace_back("save_strategy=\"no\"");
   add_words(options, 2, to);

@@ -110,7 +110,7 @@ void add_imports_of_state(const Case& drawn, Lines& to) {
 void add_resume(const Case& drawn, Lines& to) {
   const bool weights = loads_weights_only(drawn);
   const std::string made = drawn.at("into") == "same" ? "" : names_of_objects(drawn) + " = build(2)";
-  to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
+  to.add(1, fmt::format("if step == {} and not PLAIN:", middle(drawn)));
   const bool restores = is_on(drawn, "dropout") && drawn.at("loop") != "accelerate";  // which does so itself
   to.add_if(restores, 2, "random = torch.get_rng_state()");
   if (!has_own_loop(drawn)) {
@@ -124,8 +124,7 @@ void add_resume(const Case& drawn, Lines& to) {
     add_handing_over(drawn, made, to);
   }
   to.add_if(restores, 2, "torch.set_rng_state(random)");
-  if (weights)
-    to.add(1, fmt::format("elif step == {}:", std::stoi(drawn.at("steps")) / 2)).add(2, "optimizer.state.clear()");
+  if (weights) to.add(1, fmt::format("elif step == {}:", middle(drawn))).add(2, "optimizer.state.clear()");
 }
 
 // The second of two runs goes on with what the first one left.
@@ -185,7 +184,7 @@ void add_gathering(const Case& drawn, Lines& to) {
 
 // What many scripts do on the way, and what is to leave the training as it is.
 void add_look(const Case& drawn, Lines& to) {
-  to.add(1, fmt::format("if step == {} and not PLAIN:", std::stoi(drawn.at("steps")) / 2));
+  to.add(1, fmt::format("if step == {} and not PLAIN:", middle(drawn)));
   const bool whole = drawn.at("look") == "whole";
   if (is_deepspeed(drawn))
     to.add(2, folder_of_state())
@@ -196,18 +195,6 @@ void add_look(const Case& drawn, Lines& to) {
     to.add(2, "net.module.state_dict()");
   else
     to.add(2, "get_model_state_dict(net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))");
-}
-
-// As the documentation of each says that weights are to be changed.
-void add_edit(const Case& drawn, Lines& to) {
-  to.add(1, fmt::format("if step == {}:", std::stoi(drawn.at("steps")) / 2));
-  if (drawn.at("wrapper") == "fsdp1") {
-    to.add(2, "whole = fsdp.FullyShardedDataParallel.summon_full_params");
-    to.add(2, "with torch.no_grad(), contextlib.nullcontext() if PLAIN else whole(net):");
-  } else {
-    to.add(2, "with torch.no_grad():");
-  }
-  to.add(3, "model.head.bias.mul_(0.5)");
 }
 
 }  // namespace seeksim::harness::torch

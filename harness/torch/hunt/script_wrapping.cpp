@@ -118,7 +118,10 @@ bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && dr
 bool is_on(const Case& drawn, const char* name) { return drawn.at(name) == "on"; }
 bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero"); }
 bool is_fsdp2(const Case& drawn) { return drawn.at("wrapper") == "fsdp2" || drawn.at("wrapper") == "hsdp"; }
-bool casts_by_hand(const Case& drawn) { return drawn.at("precision") == "bf16" && drawn.at("wrapper") != "ddp"; }
+std::string narrow_type(const Case& drawn) {
+  return drawn.at("precision") == "half" ? ".half()" : drawn.at("precision") == "bf16" ? ".bfloat16()" : "";
+}
+bool casts_by_hand(const Case& drawn) { return !narrow_type(drawn).empty() && drawn.at("wrapper") != "ddp"; }
 
 void add_wrapping(const Case& drawn, int depth, Lines& to) {
   if (drawn.at("wrapper") == "ddp") return add_ddp(drawn, depth, to);

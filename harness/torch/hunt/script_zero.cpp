@@ -31,12 +31,30 @@ Names zero_optimization(const Case& drawn) {
   return words;
 }
 
+// DeepSpeed's key fp16. The other values of a scale are torch.amp.GradScaler's.
+std::string fp16_of(const Case& drawn) {
+  const std::string& scale = drawn.at("scale");
+  return fmt::format("\"fp16\": {{\"enabled\": True, {}}}",
+                     scale == "static" ? "\"loss_scale\": 1024"
+                                       : fmt::format("\"initial_scale_power\": 10, \"loss_scale_window\": {}, "
+                                                     "\"hysteresis\": 1",
+                                                     scale == "grows" ? 2 : 2000));
+}
+
 // Who divides by the number of micro-batches: the engine, or the script.
 std::string backward_of(const Case& drawn, const std::string& divided) {
   const bool by_script = drawn.at("scaled_by") == "script";
   const std::string loss = by_script || drawn.at("accumulates") == "coalesced" ? divided : "loss";
-  if (drawn.at("backward") == "tensor") return loss + ".backward()";
+  if (drawn.at("backward") == "tensor")
+    return scales_loss(drawn) ? fmt::format("net.scale({}).backward()", loss) : loss + ".backward()";
   return fmt::format("net.backward({}{})", loss, by_script ? ", scale_wrt_gas=False" : "");
+}
+
+// The loss that a run records is the one whose backward() is called.
+std::string backward_by_hand(const Case& drawn, const std::string& divided) {
+  if (!scales_loss(drawn)) return divided + ".backward()";
+  return drawn.at("backward") == "tensor" ? fmt::format("scaler.scale({}).backward()", divided)
+                                          : divided + ".backward(scaler.scale(torch.tensor(1.0)))";
 }
 
 void add_micro_batch(const Case& drawn, int depth, const std::string& divided, Lines& to) {
@@ -47,8 +65,13 @@ void add_micro_batch(const Case& drawn, int depth, const std::string& divided, L
                                     std::stoi(drawn.at("accumulation")) - 1));
   add_loss(drawn, depth, to);
   to.add(depth, "if not PLAIN:").add(depth + 1, backward_of(drawn, divided));
-  to.add_if(accumulates == "engine", depth + 1, "net.step()");
-  to.add(depth, "else:").add(depth + 1, divided + ".backward()");
+  if (accumulates == "engine") {
+    const int last = std::stoi(drawn.at("accumulation")) - 1;
+    add_edit_of_zero(drawn, depth + 1, last == 0 ? "" : fmt::format(" and micro == {}", last), to);
+    to.add(depth + 1, "net.step()");
+  }
+  to.add(depth, "else:");
+  to.add(depth + 1, backward_by_hand(drawn, divided));
 }
 
 }  // namespace
@@ -64,8 +87,10 @@ void add_config(const Case& drawn, Lines& to) {
   if (drawn.at("precision") == "bf16")
     words.push_back(fmt::format("\"bf16\": {{\"enabled\": True{}}}",
                                 drawn.at("immediate") == "true" ? ", \"immediate_grad_update\": True" : ""));
-  if (drawn.at("precision") == "autocast")
-    words.emplace_back("\"torch_autocast\": {\"enabled\": True, \"dtype\": \"bfloat16\"}");
+  if (drawn.at("precision") == "half") words.push_back(fp16_of(drawn));
+  if (drawn.at("precision") == "autocast" || drawn.at("precision") == "fp16")
+    words.push_back(fmt::format("\"torch_autocast\": {{\"enabled\": True, \"dtype\": \"{}\"}}",
+                                drawn.at("precision") == "fp16" ? "float16" : "bfloat16"));
   if (accumulates == "unmanaged") words.emplace_back("\"managed_gradient_accumulation\": False");
   if (is_on(drawn, "prescale")) words.emplace_back("\"prescale_gradients\": True");
   if (is_on(drawn, "predivide")) words.emplace_back("\"gradient_predivide_factor\": 2.0");
@@ -79,7 +104,10 @@ void add_config(const Case& drawn, Lines& to) {
     words.emplace_back(
         "\"optimizer\": {\"type\": \"Muon\", \"params\": {\"muon_lr\": 0.02, \"adam_lr\": 0.01, \"betas\": [0.9, "
         "0.95]}}");
-  to.gap().add(0, "CONFIG = {");
+  to.gap();
+  to.add_if(drawn.at("precision") == "half", 0,
+            "deepspeed.get_accelerator().is_fp16_supported = lambda: True  # as a GPU; slow here, not wrong");
+  to.add(0, "CONFIG = {");
   add_words(words, 1, to);
   const Names zero = zero_optimization(drawn);
   const std::string in_a_line = fmt::format("\"zero_optimization\": {{{}}},", fmt::to_string(fmt::join(zero, ", ")));
@@ -119,9 +147,13 @@ void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to) 
   to.add_block(int(coalesces), batches);
   to.add_if(several, 1, "if PLAIN:");  // of one micro-batch the step goes on in the same branch
   add_gradients(drawn, 2, to);
+  add_edit(drawn, 2, to);
   add_clipping(drawn, 2, to);
   add_optimizer_step(drawn, 2, to);
-  if (accumulates != "engine") to.add(1, "else:").add(2, "net.step()");
+  if (accumulates == "engine") return;
+  to.add(1, "else:");
+  add_edit_of_zero(drawn, 2, "", to);
+  to.add(2, "net.step()");
 }
 
 }  // namespace seeksim::harness::torch
