@@ -58,11 +58,17 @@ std::string switch_rows() {
   return table;
 }
 
+std::string wrappers_of(const torch::Feature& feature) {
+  const std::vector<std::string>& all = torch::features().front().values;  // the last one is a pipeline
+  if (feature.wrappers.empty()) return "all";
+  if (std::equal(feature.wrappers.begin(), feature.wrappers.end(), all.begin(), all.end() - 1)) return "all but pipe";
+  return fmt::format("{}", fmt::join(feature.wrappers, ", "));
+}
+
 std::string feature_rows() {
   std::string table = table_header({"feature", "values", "of", "what it is"});
   for (const torch::Feature& one : torch::features())
-    table += table_row({code_span(one.name), fmt::format("{}", fmt::join(one.values, ", ")),
-                        one.wrappers.empty() ? "all" : fmt::format("{}", fmt::join(one.wrappers, ", ")),
+    table += table_row({code_span(one.name), fmt::format("{}", fmt::join(one.values, ", ")), wrappers_of(one),
                         plain(one.description, true)});
   return table;
 }

@@ -158,6 +158,20 @@ void add_first(const Key& key, const Value& a, const Value& b, RunComparison& c)
   c.first = std::move(first);
 }
 
+// Values of one run, whichever rank has them, that no rank of the other has.
+std::size_t on_no_rank(const Values& of_one, const Values& of_other) {
+  using Anywhere = std::tuple<std::int64_t, std::int32_t, bool, std::string>;
+  const auto anywhere = [](const Values& values) {
+    std::set<Anywhere> all;
+    for (const auto& [key, value] : values) all.emplace(step_of(key), std::get<1>(key), is_loss(key), std::get<4>(key));
+    return all;
+  };
+  const std::set<Anywhere> there = anywhere(of_other);
+  std::size_t missing = 0;
+  for (const Anywhere& one : anywhere(of_one)) missing += !there.contains(one);
+  return missing;
+}
+
 int ranks_with_records(const std::vector<RankRun>& ranks) {
   int count = 0;
   for (const RankRun& rank : ranks) count += rank.record.has_value();
@@ -223,6 +237,7 @@ RunComparison compare_runs(const std::vector<RankRun>& a, const std::vector<Rank
     first_value = &value;
     add_first(key, value, other, c);
   }
+  c.on_no_rank_of_b = on_no_rank(of_a, of_b);
   for (const auto& [key, value] : of_b) c.only_in_b += (!is_loss(key) || in_a == in_b) && !of_a.contains(key);
   if (c.weights + c.losses == 0)
     throw BadInput(name_a, "the two runs recorded no weight and no loss that both have",

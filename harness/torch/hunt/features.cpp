@@ -245,6 +245,22 @@ const std::vector<Need>& needs() {
       {"made_by", "loop", {"own"}},
       {"made_by", "optimizer", {"adamw"}},
       {"made_by", "schedule", {"off"}},
+      {"interval", "recompute", {"on", "reentrant"}},
+      {"checkpointed", "recompute", {"on", "reentrant"}},
+      {"tied", "layers", {"specs"}, "pipe"},
+      {"reused", "layers", {"specs"}, "pipe"},
+      {"dropout", "layers", {"specs"}, "pipe"},
+      {"bucket", "stage", {"1"}, "pipe"},
+      {"gather_bucket", "stage", {"1"}, "pipe"},
+      {"overlap", "stage", {"1"}, "pipe"},
+      {"contiguous", "stage", {"1"}, "pipe"},
+      {"round_robin", "stage", {"1"}, "pipe"},
+      {"reduce_scatter", "stage", {"1"}, "pipe"},
+      {"partitions", "stage", {"1"}, "pipe"},
+      {"multi_rank", "stage", {"1"}, "pipe"},
+      {"aligned", "stage", {"1"}, "pipe"},
+      {"offload", "stage", {"1"}, "pipe"},
+      {"from_fp32", "stage", {"1"}, "pipe"},
   };
   return all;
 }
@@ -262,7 +278,11 @@ std::vector<const Need*> missing_for(const std::string& name, const Case& drawn)
 }  // namespace
 
 const std::vector<Feature>& features() {
-  static const std::vector<Feature> all = all_features();
+  static const std::vector<Feature> all = [] {
+    std::vector<Feature> rows = all_features();
+    add_pipe_features(rows);
+    return rows;
+  }();
   return all;
 }
 
@@ -371,6 +391,7 @@ std::optional<Case> with_both(const Feature& a, const std::string& of_a, const F
   // Some go only with others: the plain helpers are taken along.
   if (cannot_be(drawn).empty()) return drawn;
   for (const auto& [name, value] : Case{{"find_unused", "on"},
+                                        {"precision", "half"},
                                         {"optimizer", "sgd"},
                                         {"inputs", "numbers"},
                                         {"wrap", "root"},

@@ -42,6 +42,12 @@ std::string cannot_be(const Case& drawn);
 // What a case is held to against the training by hand, and why it is not "bits".
 Rule expected_of(const Case& drawn);
 
+// Pipelines, with which each rank has some layers only: adds them, and the features that only they have.
+void add_pipe_features(std::vector<Feature>& to);
+std::vector<Rule> impossible_of_pipe();
+const std::vector<Rule>& expected_of_pipe();
+bool is_pipe(const Case& drawn);
+
 // "wrapper=zero3, tied=on": the wrapper and all that is not plain.
 std::string case_text(const Case& drawn);
 // The reverse, without spaces or with them. Throws BadInput.

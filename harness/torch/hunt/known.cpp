@@ -32,6 +32,13 @@ const std::vector<KnownFinding>& known_findings() {
         {"resume", {"on"}},
         {"from_fp32", {"false"}},
         {"added_as", {"fp32"}}}},
+      {"zero1-bf16-load",
+       {{"wrapper", {"pipe"}},
+        {"stage", {"1"}},
+        {"precision", {"bf16"}},
+        {"resume", {"on"}},
+        {"from_fp32", {"false"}},
+        {"added_as", {"fp32"}}}},
       {"universal-steps", {{"wrapper", {"zero3"}}, {"sub_group", {"100"}}, {"world", {"fewer", "more"}}}},
       {"universal-frozen",
        {{"wrapper", {"zero1", "zero2", "zero3"}}, {"frozen", {"block", "bias", "body"}}, {"world", {"fewer", "more"}}}},
@@ -57,6 +64,22 @@ const std::vector<KnownFinding>& known_findings() {
        {{"wrapper", {"fsdp2", "hsdp"}}, {"precision", {"autocast", "fp16"}}, {"forwards", {"spare"}}}},
       {"fsdp2-reentrant", {{"wrapper", {"fsdp2", "hsdp"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
       {"fsdp2-reentrant", {{"wrapper", {"fsdp2", "hsdp"}}, {"forwards", {"2"}}, {"recompute", {"reentrant"}}}},
+      {"pipeline-tied-offload",
+       {{"wrapper", {"pipe"}},
+        {"precision", {"bf16"}},
+        {"stage", {"1"}},
+        {"offload", {"on"}},
+        {"added_as", {"fp32"}},
+        {"tied", {"on"}}}},
+      {"pipeline-tied-offload",
+       {{"wrapper", {"pipe"}},
+        {"precision", {"bf16"}},
+        {"stage", {"1"}},
+        {"offload", {"on"}},
+        {"added_as", {"fp32"}},
+        {"reused", {"on"}}}},
+      {"pipeline-seeds-recomputed", {{"wrapper", {"pipe"}}, {"dropout", {"on"}}, {"recompute", {"on", "reentrant"}}}},
+      {"pipeline-clip", {{"wrapper", {"pipe"}}, {"stage", {"0"}}, {"clip", {"on"}}, {"precision", {"fp32"}}}},
   };
   return all;
 }
@@ -97,6 +120,7 @@ const std::vector<Refusal>& known_refusals() {
     for (const char* world : {"fewer", "more"})
       add({"ddp"}, {{"branch", "step"}, {"resume", "on"}, {"world", world}},
           "Missing key in checkpoint state_dict: optimizer.other");
+    add({"zero1", "zero2"}, {{"edit", "moment"}, {"resume", "on"}}, "argument of type 'NoneType' is not iterable");
     add({"ddp"}, {{"inputs", "tokens"}, {"recompute", "reentrant"}, {"find_unused", "on"}},
         "Expected to mark a variable ready only once");
     add({"fsdp1"}, {{"precision", "bf16"}, {"inputs", "tokens"}, {"recompute", "reentrant"}, {"wrap", "root"}},
@@ -113,6 +137,11 @@ const std::vector<Refusal>& known_refusals() {
     add({"fsdp1"}, {{"branch", "early"}}, "should use _saved_grad_shard");
     add({"fsdp1"}, {{"strided", "on"}, {"look", "state"}}, "Only torch.contiguous_format memory_format is supported");
     add({"fsdp1"}, {{"strided", "on"}, {"resume", "on"}}, "Only torch.contiguous_format memory_format is supported");
+    add({"pipe"}, {{"stage", "0"}, {"precision", "bf16"}, {"resume", "on"}}, "KeyError: 0");
+    add({"pipe"}, {{"stage", "0"}, {"precision", "bf16"}, {"layers", "specs"}, {"reused", "on"}, {"unused", "on"}},
+        "'Parameter' object has no attribute '_hp_grad'");
+    add({"pipe"}, {{"inputs", "tokens"}, {"recompute", "reentrant"}, {"checkpointed", "all"}},
+        "element 0 of tensors does not require grad");
     return rows;
   }();
   return all;

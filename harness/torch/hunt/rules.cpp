@@ -18,9 +18,7 @@ const Names kMore = {"2", "4"};
 
 Rule cannot(When when, std::string why) { return {std::move(when), Grade::bits, std::move(why)}; }
 
-}  // namespace
-
-const std::vector<Rule>& impossible() {
+const std::vector<Rule>& impossible_of_others() {
   static const std::vector<Rule> rules = {
       cannot({{"inputs", {"numbers"}}, {"recompute", {"reentrant"}}},
              "Reentrant recomputation takes an input with a gradient."),
@@ -150,8 +148,20 @@ const std::vector<Rule>& impossible() {
   return rules;
 }
 
+}  // namespace
+
+const std::vector<Rule>& impossible() {
+  static const std::vector<Rule> all = [] {
+    std::vector<Rule> rules = impossible_of_others();
+    const std::vector<Rule> of_pipe = impossible_of_pipe();
+    rules.insert(rules.end(), of_pipe.begin(), of_pipe.end());
+    return rules;
+  }();
+  return all;
+}
+
 Rule expected_of(const Case& drawn) {
-  static const std::vector<Rule> rules = {
+  static const std::vector<Rule> of_others = {
       {{{"precision", {"half"}}},
        Grade::rounding,
        "DeepSpeed sums fp16 gradients, and rounds them at places of its own."},
@@ -216,6 +226,7 @@ Rule expected_of(const Case& drawn) {
        "Weights lie unaligned in a flat buffer, where a small product of matrices rounds otherwise."},
       {{{"ds_linear", {"true"}}}, Grade::reassociated, "DeepSpeed's linear layer multiplies in another shape."},
   };
+  const std::vector<Rule>& rules = is_pipe(drawn) ? expected_of_pipe() : of_others;
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.covers(drawn); });
   Rule rule = found == rules.end() ? Rule() : *found;
   const std::string& precision = drawn.at("precision");

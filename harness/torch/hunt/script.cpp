@@ -82,6 +82,8 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(moves(drawn), 0, "FIRST = \"--first\" in sys.argv  # as many steps as come before it is resumed");
 }
 
+}  // namespace
+
 std::string optimizer_of(const Case& drawn) {
   const std::string& kind = drawn.at("optimizer");
   static const std::map<std::string, std::string> kNames = {
@@ -98,11 +100,12 @@ std::string optimizer_of(const Case& drawn) {
   return fmt::format("ZeroRedundancyOptimizer({}, torch.optim.{}, {})", parameters, made, options);
 }
 
-// What DeepSpeed gets: the optimizer, or what its own one is to train.
 const char* optimized_by(const Case& drawn) {
   if (drawn.at("made_by") == "script" && drawn.at("optimizer") != "muon") return "optimizer=optimizer";
   return drawn.at("frozen") == "off" ? "model_parameters=net.parameters()" : "model_parameters=trained";
 }
+
+namespace {
 
 // Model, who distributes it, and optimizer; at this depth.
 void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& to) {
@@ -383,6 +386,10 @@ Lines& Lines::add_block(int depth, const Lines& block) {
 std::string script_of(const Case& drawn, const std::string& name, const std::string& from) {
   Lines script;
   add_head(drawn, name, from, script);
+  if (is_pipe(drawn)) {
+    add_pipe_program(drawn, script);
+    return script.text();
+  }
   add_imports(drawn, script);
   add_model(drawn, script);
   add_data(drawn, script);
@@ -398,6 +405,7 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
 
 std::string plain_key(const Case& drawn) {
   std::string key = casts_by_hand(drawn) ? "cast" : "";
+  if (is_pipe(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "pipe, evaluated" : "pipe";
   if (fills_with_zeros(drawn)) key += "zeros";
   if (edits_weight_first(drawn)) key += "first";
   if (drawn.at("edit") != "off" && drawn.at("wrapper") == "zero3") key += "block";

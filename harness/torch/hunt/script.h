@@ -44,6 +44,7 @@ void add_data(const Case& drawn, Lines& to);
 void add_config(const Case& drawn, Lines& to);                                    // DeepSpeed's
 void add_wrapping(const Case& drawn, int depth, Lines& to);                       // the others'
 void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to);  // divided: the loss by hand
+void add_pipe_program(const Case& drawn, Lines& to);                              // of a pipeline, behind its head
 void add_muon(int depth, Lines& to);                                              // DeepSpeed's optimizer, by hand
 // What is passed to DDP, beside the model.
 std::vector<std::string> ddp_options(const Case& drawn);
@@ -56,6 +57,10 @@ void add_loss(const Case& drawn, int depth, Lines& to);
 void add_gradients(const Case& drawn, int depth, Lines& to);
 void add_clipping(const Case& drawn, int depth, Lines& to);
 void add_optimizer_step(const Case& drawn, int depth, Lines& to);
+
+std::string optimizer_of(const Case& drawn);  // a call that makes it
+// What DeepSpeed gets: the optimizer, or what its own one is to train.
+const char* optimized_by(const Case& drawn);
 
 // Where a training goes on from a saved state: in new objects behind some steps; or in the second of two runs, of which
 // the first one ends with add_save().

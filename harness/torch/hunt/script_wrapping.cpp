@@ -116,7 +116,7 @@ Names ddp_options(const Case& drawn) {
 bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && drawn.at("wrap") != "root"; }
 
 bool is_on(const Case& drawn, const char* name) { return drawn.at(name) == "on"; }
-bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero"); }
+bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero") || is_pipe(drawn); }
 bool is_fsdp2(const Case& drawn) { return drawn.at("wrapper") == "fsdp2" || drawn.at("wrapper") == "hsdp"; }
 std::string narrow_type(const Case& drawn) {
   return drawn.at("precision") == "half" ? ".half()" : drawn.at("precision") == "bf16" ? ".bfloat16()" : "";

@@ -62,6 +62,16 @@ bool killed(const TorchRun& run) {
                      [](const ProcessRun& one) { return !one.ended_by_us && one.ending.signal != 0; });
 }
 
+// The training by hand against the run in a wrapper. By hand each rank has the whole model, and of a pipeline its part,
+// of which several micro-batches may begin before the first one ends: each value has to be on some rank.
+RunComparison compared(const Case& drawn, const TorchRun& plain, const TorchRun& run, const Allowance* allowed) {
+  RunComparison found = compare_runs(plain.ranks, run.ranks, "plain", drawn.at("wrapper"), allowed);
+  if (!is_pipe(drawn)) return found;
+  found.only_in_a = found.on_no_rank_of_b;
+  found.only_in_b = 0;
+  return found;
+}
+
 }  // namespace
 
 std::string_view name(TrialEnd end) { return kEnds.of(end); }
@@ -214,10 +224,7 @@ const Allowance* Trials::rounding(const Case& drawn, const std::string& folder, 
 
 void Trials::hold(const Case& drawn, const std::string& folder, ByHand& plain, const TorchRun& run,
                   TrialVerdict& verdict) {
-  const std::string& wrapper = drawn.at("wrapper");
-  const auto compare = [&](const Allowance* allowed) {
-    return compare_runs(plain.ran.run->ranks, run.ranks, "plain", wrapper, allowed);
-  };
+  const auto compare = [&](const Allowance* allowed) { return compared(drawn, *plain.ran.run, run, allowed); };
   verdict.found = compare(nullptr);
   const Grade wanted = verdict.expected.grade;
   // Reentrant recomputation runs the forward pass of a block without gradients, where weights are not recorded.
@@ -245,7 +252,7 @@ void Trials::look_in_float64(const Case& drawn, const std::string& folder, Trial
     return;
   }
   if (!ended_well(*plain.run) || !ended_well(*other.run)) return;
-  const RunComparison found = compare_runs(plain.run->ranks, other.run->ranks, "plain", drawn.at("wrapper"));
+  const RunComparison found = compared(drawn, *plain.run, *other.run, nullptr);
   if (!shrinks_as_rounding(*verdict.found, found)) return;
   verdict.end = TrialEnd::near;
   verdict.text = fmt::format("in float64 at most {:.2g} away, so that it is rounding", found.weight_distance);

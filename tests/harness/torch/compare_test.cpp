@@ -36,6 +36,21 @@ TEST(TorchCompare, EqualRunsAreOfGradeBits) {
   EXPECT_FALSE(found.first.has_value());
 }
 
+// As the stages of a pipeline, of which each has a part of what each rank has by hand.
+TEST(TorchCompare, WhatNoRankOfTheOtherRunHasIsCounted) {
+  const auto other_name = [](std::int64_t step, Step& made) {
+    if (step == 3) made.name = "body.weight";
+  };
+  MadeRun on_one(2), on_both(2);
+  on_one[0].steps(4);
+  on_one[1].steps(4, other_name);
+  for (int rank : {0, 1}) on_both[rank].steps(4, other_name);
+  const RunComparison there = compare(made_run(2), on_one.run()), nowhere = compare(made_run(2), on_both.run());
+  EXPECT_EQ(there.only_in_a, 1u);
+  EXPECT_EQ(there.on_no_rank_of_b, 0u) << "rank 0 has it";
+  EXPECT_EQ(nowhere.on_no_rank_of_b, 1u) << "head.weight of step 3";
+}
+
 TEST(TorchCompare, ADifferenceIsNamedByStepParameterAndTheRankThatGaveSomethingElse) {
   MadeRun made(2);
   made[0].steps(4, [](std::int64_t step, Step& one) {

@@ -44,7 +44,7 @@ std::vector<Case> one_of_each() {
 }
 
 TEST(TorchHunt, WhatIsDrawnMayBe) {
-  constexpr int kDraws = 100;
+  constexpr int kDraws = 120;
   Coverage coverage({});
   std::set<std::string> drawn, wrappers;
   for (int number = 0; number < kDraws; ++number) {
@@ -172,6 +172,21 @@ TEST(TorchHunt, OthersThanTheScriptDriveTheTraining) {
       {"save_steps=2", "net = fit(2, 4, FOLDER + \"/checkpoint-2\")", "lr_scheduler_type=\"constant\""});
   EXPECT_NE(cannot_be(case_of("wrapper=zero1, loop=fabric")), "");
   EXPECT_THROW(case_of("wrapper=fsdp2, loop=accelerate"), BadInput);
+}
+
+TEST(TorchHunt, ARankOfAPipelineHasSomeLayers) {
+  const std::string text =
+      program(case_of("wrapper=pipe, np=4, ways=half, inputs=tokens, layers=specs, tied=on, accumulation=2, stage=1"));
+  for (const char* words :
+       {"num_stages=2", "dist.get_rank() % 2)", "TiedLayerSpec(\"word\", Embed)]", "net.train_batch(iter(batches))",
+        "(loss / 2).backward()", "\"zero_optimization\": {\"stage\": 1}"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << '\n' << text;
+  EXPECT_THROW(case_of("wrapper=zero1, ways=half"), BadInput);
+  EXPECT_THROW(case_of("wrapper=pipe, experts=3"), BadInput) << "not drawn";
+  EXPECT_THROW(case_of("wrapper=pipe, bucket=64"), BadInput) << "of ZeRO 1";
+  EXPECT_NE(cannot_be(case_of("wrapper=pipe, np=4")), "") << "two layers on four stages";
+  EXPECT_NE(plain_key(case_of("wrapper=pipe")), plain_key(case_of("wrapper=zero0"))) << "another model";
+  EXPECT_NE(plain_key(case_of("wrapper=pipe, told=on, evaluate=on")), plain_key(case_of("wrapper=pipe, told=on")));
 }
 
 TEST(TorchHunt, AKnownFindingExplainsWhatIsRightWithoutIt) {
