@@ -106,6 +106,12 @@ SEEKSIM_FN void chains(int rows, Index full, const float* a, Index a_row, Index 
   }
 }
 
+// What lies in whole vectors, stored as T without what is past the end of the row.
+template <class T>
+SEEKSIM_FN void put_row(const float* row, T* to, Index n) {
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA { store_lanes(to + i, lanes, load(row + i)); });
+}
+
 // As above, with c (rows, columns) in memory that ends at its last column. tile: working memory for the ragged case.
 template <Triangle kShape>
 static inline void chains_to(int rows, Index full, const float* a, Index a_row, Index a_k, Rows b, Index columns,
@@ -117,11 +123,7 @@ static inline void chains_to(int rows, Index full, const float* a, Index a_row, 
                              SEEKSIM_LAMBDA { store(tile + r * ld + i, load_lanes(c + r * c_ld + i, lanes)); });
   }
   chains<kShape>(rows, full, a, a_row, a_k, b, columns, tile, ld);
-  for (int r = 0; r < rows; ++r) {
-    for_vectors(columns, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-      store_lanes(c + r * c_ld + i, lanes, load_lanes(tile + r * ld + i, lanes));
-    });
-  }
+  for (int r = 0; r < rows; ++r) put_row(tile + r * ld, c + r * c_ld, columns);
 }
 
 // rows (count, columns) stored as T as floats, in `copy`.
@@ -169,31 +171,28 @@ struct HeadScratch {
   float* transposed;  // (D, T rounded up): keys or values, for products along D
   float* first;       // (T, D rounded up): copies of ragged rows
   float* second;
-  float* tile;     // (kTallRows, T or D rounded up)
-  float* dropped;  // (kTallRows, T): probabilities after dropout, where there is one
+  float* scores;  // (kTallRows, T rounded up)
+  float* tile;    // (kTallRows, D rounded up)
   // For 16 bits only: inputs and outputs as floats.
-  float* qkv;    // (T, (G + 2) D)
-  float* out;    // (T, D)
-  float* dqkv;   // (T, (G + 2) D)
-  float* probs;  // (kTallRows, T)
+  float* qkv;   // (T, (G + 2) D)
+  float* out;   // (T, D)
+  float* dqkv;  // (T, (G + 2) D)
 
-  SEEKSIM_FN HeadScratch make(AttentionShape s, bool drops) {
+  SEEKSIM_FN HeadScratch make(AttentionShape s) {
     const Index t = round_to_vectors(s.tokens), d = round_to_vectors(s.head_dim);
-    const Index tile = kTallRows * max_of(t, d), rows = s.tokens * s.head_dim, all = s.tokens * s.group_columns();
-    const Index as_floats = kIsHalf<T> ? 2 * all + rows + kTallRows * s.tokens : 0;
-    const Index dropped = drops ? kTallRows * s.tokens : 0;
+    const Index rows = s.tokens * s.head_dim, all = s.tokens * s.group_columns();
+    const Index as_floats = kIsHalf<T> ? 2 * all + rows : 0;
     float* const base =
-        scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + tile + dropped + as_floats + kW);
+        scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + kTallRows * (t + d) + as_floats);
     HeadScratch h{};
     h.transposed = base;
     h.first = h.transposed + s.head_dim * t;
     h.second = h.first + s.tokens * d;
-    h.tile = h.second + s.tokens * d;
-    h.dropped = h.tile + tile;
-    h.qkv = h.dropped + dropped;
+    h.scores = h.second + s.tokens * d;
+    h.tile = h.scores + kTallRows * t;
+    h.qkv = h.tile + kTallRows * d;
     h.out = h.qkv + all;
     h.dqkv = h.out + rows;
-    h.probs = h.dqkv + all;
     return h;
   }
 };
@@ -217,22 +216,46 @@ SEEKSIM_FN Rows transposed_rows(const float* rows, Index ld, Index count, Index 
   return {copy, copy_ld};
 }
 
-// probs[0..n) = softmax(scores[0..n) * scale), +0 up to `columns`. Overwrites scores.
-SEEKSIM_FN void softmax_row(float* scores, Index n, float scale, float* probs, Index columns) {
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    store_lanes(scores + i, lanes, SimdOps::mul(load_lanes(scores + i, lanes), splat(scale)));
-  });
-  const Vf max = splat(row_max(scores, n));
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    store_lanes(scores + i, lanes, math::exp<SimdOps>(SimdOps::sub(load_lanes(scores + i, lanes), max)));
-  });
-  const float sum = lane_sum(
-      n, [scores](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA { return SimdOps::add(s, load_lanes(scores + i, lanes)); });
-  const Vf inverse = splat(FloatOps::div(1.0F, sum));
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    store_lanes(probs + i, lanes, SimdOps::mul(load_lanes(scores + i, lanes), inverse));
-  });
-  for (Index i = n; i < columns; ++i) probs[i] = 0.0F;
+// Of up to kTallRows rows, of which row r has first + r entries and room for whole vectors: scores become
+// exp(scores * scale - max), with their maxima and sums. Vectors are loaded and stored whole, since a CPU makes a part
+// of one wait for the store that it comes from; and all rows take each step together, so that none waits for itself.
+SEEKSIM_FN void exponentials_of_rows(int rows, float* scores, Index ld, Index first, float scale, float* max,
+                                     float* sum) {
+  const Vf least = splat(-__builtin_inff());
+  for (int r = 0; r < rows; ++r) {
+    float* const row = scores + r * ld;
+    Vf m = least;
+    for_vectors(first + r, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      const Vf scaled = SimdOps::mul(load(row + i), splat(scale));
+      store(row + i, scaled);
+      const Vf v = keep_lanes(lanes, scaled, least);
+      m = v > m ? v : m;
+    });
+    max[r] = largest_lane(m);
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* const row = scores + r * ld;
+    const Vf most = splat(max[r]);
+    for (Index i = 0; i < first + r; i += kW) store(row + i, math::exp<SimdOps>(SimdOps::sub(load(row + i), most)));
+  }
+  for (int r = 0; r < rows; ++r) {
+    const float* const row = scores + r * ld;
+    sum[r] = lane_sum(first + r, [row](Vf s, Index i, auto) SEEKSIM_LAMBDA { return SimdOps::add(s, load(row + i)); });
+  }
+}
+
+// As above, but scores become softmax(scores * scale), and +0 up to `columns`.
+SEEKSIM_FN void softmax_rows(int rows, float* scores, Index ld, Index first, float scale, Index columns) {
+  float max[kTallRows], sum[kTallRows];
+  exponentials_of_rows(rows, scores, ld, first, scale, max, sum);
+  for (int r = 0; r < rows; ++r) {
+    float* const row = scores + r * ld;
+    const Vf inverse = splat(FloatOps::div(1.0F, sum[r]));
+    for_vectors(first + r, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      store(row + i, keep_lanes(lanes, SimdOps::mul(load(row + i), inverse), splat(0.0F)));
+    });
+    for (Index i = round_to_vectors(first + r); i < columns; i += kW) store(row + i, splat(0.0F));
+  }
 }
 
 SEEKSIM_FN float attention_scale(Index head_dim) {
@@ -247,18 +270,14 @@ SEEKSIM_FN void head_forward(AttentionShape s, const Dropout& drop, const HeadSc
   const float scale = attention_scale(d);
   for (Index i = 0; i < t; i += kTallRows) {
     const int rows = static_cast<int>(min_of(kTallRows, t - i));
-    const auto p = Target<T>::make(probs.row(row * t + i), probs.stride, work.probs, t);
-    chains<Triangle::none>(rows, d, q.data + i * q.ld, q.ld, 1, keys, i + rows, work.tile, score_ld);
-    for (int r = 0; r < rows; ++r) softmax_row(work.tile + r * score_ld, i + r + 1, scale, p.data + r * p.ld, t);
-    Rows used{p.data, p.ld};
-    if (drop.on()) {
-      used = {work.dropped, t};
-      for (int r = 0; r < rows; ++r)
-        drop_out(drop, drop.first_sample + sample, ((s.first_head + h) * t + i + r) * t, p.data + r * p.ld,
-                 work.dropped + r * t, i + r + 1);
+    chains<Triangle::none>(rows, d, q.data + i * q.ld, q.ld, 1, keys, i + rows, work.scores, score_ld);
+    softmax_rows(rows, work.scores, score_ld, i + 1, scale, t);
+    for (int r = 0; r < rows; ++r) {
+      float* const p = work.scores + r * score_ld;
+      put_row(p, probs.row(row * t + i + r), t);
+      if (drop.on()) drop_out(drop, drop.first_sample + sample, ((s.first_head + h) * t + i + r) * t, p, p, i + r + 1);
     }
-    chains_to<Triangle::end>(rows, i + 1, used.data, used.ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
-    Target<T>::put(p, rows, t);
+    chains_to<Triangle::end>(rows, i + 1, work.scores, score_ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
   }
   Target<T>::put(o, t, d);
 }
@@ -266,7 +285,7 @@ SEEKSIM_FN void head_forward(AttentionShape s, const Dropout& drop, const HeadSc
 template <class T>
 void attention_forward_body(AttentionShape s, const Dropout& drop, Mat<const T> qkv, Mat<T> probs, Mat<T> out) {
   const Index d = s.head_dim, t = s.tokens, columns = s.group_columns();
-  const auto work = HeadScratch<T>::make(s, drop.on());
+  const auto work = HeadScratch<T>::make(s);
   for (Index head = 0; head < s.samples * s.key_heads(); ++head) {
     const Index sample = head / s.key_heads(), key_head = head % s.key_heads();
     const Rows q = floats_of(qkv.row(sample * t) + key_head * columns, qkv.stride, t, columns, work.qkv, columns);
@@ -282,16 +301,24 @@ void attention_forward_body(AttentionShape s, const Dropout& drop, Mat<const T> 
   }
 }
 
-// ds = p * (dp - dot(dp, p)) * scale over the first n entries.
-SEEKSIM_FN void softmax_row_backward(const float* dp, const float* p, Index n, float scale, float* ds) {
-  const Vf dot = splat(lane_sum(n, [=](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
-    return SimdOps::fma(load_lanes(dp + i, lanes), load_lanes(p + i, lanes), s);
-  }));
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    const Vf centred = SimdOps::sub(load_lanes(dp + i, lanes), dot);
-    const Vf grad = SimdOps::mul(SimdOps::mul(load_lanes(p + i, lanes), centred), splat(scale));
-    store_lanes(ds + i, lanes, grad);
-  });
+// Of the same rows as softmax_rows': dp becomes ds = p * (dp - dot(dp, p)) * scale.
+SEEKSIM_FN void softmax_rows_backward(int rows, float* dp, Index ld, Rows probs, Index first, float scale) {
+  float dots[kTallRows];
+  for (int r = 0; r < rows; ++r) {
+    const float *const row = dp + r * ld, *const p = probs.data + r * probs.ld;
+    dots[r] = lane_sum(first + r, [=](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
+      return SimdOps::fma(load(row + i), load_lanes(p + i, lanes), s);
+    });
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* const row = dp + r * ld;
+    const float* const p = probs.data + r * probs.ld;
+    const Vf dot = splat(dots[r]);
+    for_vectors(first + r, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      const Vf centred = SimdOps::sub(load(row + i), dot);
+      store(row + i, SimdOps::mul(SimdOps::mul(load_lanes(p + i, lanes), centred), splat(scale)));
+    });
+  }
 }
 
 // c(j, :) = chain over queries i >= j of a(i, j) * b(i, :), for all j; with `go_on` the chain starts from what c holds.
@@ -310,7 +337,7 @@ template <class T>
 SEEKSIM_FN void head_backward(AttentionShape s, const Dropout& drop, const HeadScratch<T>& work, std::uint32_t sample,
                               Index h, bool first, Rows q, const float* k, Rows values, Rows go, Rows p, float* kept,
                               Mat<float> grads, float* dq, float* dk, Index dq_ld) {
-  const Index d = s.head_dim, t = s.tokens, dp_ld = round_to_vectors(t);
+  const Index d = s.head_dim, t = s.tokens, ds_ld = round_to_vectors(t);
   const float scale = attention_scale(d);
   const auto drop_row = [&](Index i, float* row) SEEKSIM_LAMBDA {
     if (!drop.on()) return;
@@ -319,13 +346,14 @@ SEEKSIM_FN void head_backward(AttentionShape s, const Dropout& drop, const HeadS
   const Rows keys = whole_vectors(k, q.ld, t, d, work.first);
   for (Index i = 0; i < t; i += kTallRows) {
     const int rows = static_cast<int>(min_of(kTallRows, t - i));
-    chains<Triangle::none>(rows, d, go.data + i * go.ld, go.ld, 1, values, i + rows, work.tile, dp_ld);
+    chains<Triangle::none>(rows, d, go.data + i * go.ld, go.ld, 1, values, i + rows, work.scores, ds_ld);
+    for (int r = 0; r < rows; ++r) drop_row(i + r, work.scores + r * ds_ld);
+    softmax_rows_backward(rows, work.scores, ds_ld, Rows{p.data + i * p.ld, p.ld}, i + 1, scale);
     for (int r = 0; r < rows; ++r) {
-      drop_row(i + r, work.tile + r * dp_ld);
-      softmax_row_backward(work.tile + r * dp_ld, p.data + (i + r) * p.ld, i + r + 1, scale, grads.row(i + r));
+      put_row(work.scores + r * ds_ld, grads.row(i + r), i + r + 1);
       drop_row(i + r, kept + (i + r) * grads.stride);
     }
-    chains_to<Triangle::end>(rows, i + 1, grads.row(i), grads.stride, 1, keys, d, dq + i * dq_ld, dq_ld, work.tile);
+    chains_to<Triangle::end>(rows, i + 1, work.scores, ds_ld, 1, keys, d, dq + i * dq_ld, dq_ld, work.tile);
   }
   const Rows queries = whole_vectors(q.data, q.ld, t, d, work.first);
   const Rows outputs = whole_vectors(go.data, go.ld, t, d, work.second);
@@ -337,7 +365,7 @@ template <class T>
 void attention_backward_body(AttentionShape s, const Dropout& drop, Mat<const T> dout, Mat<const T> qkv,
                              Mat<const T> probs, Mat<float> grads, Mat<T> dqkv) {
   const Index d = s.head_dim, t = s.tokens, columns = s.group_columns();
-  const auto work = HeadScratch<T>::make(s, false);
+  const auto work = HeadScratch<T>::make(s);
   // Each row of the probabilities, once used, makes room for what dropout leaves of it.
   float* const kept = grads.row(t);
   for (Index head = 0; head < s.samples * s.key_heads(); ++head) {

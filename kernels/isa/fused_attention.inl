@@ -70,20 +70,6 @@ SEEKSIM_FN void add_rows(float* older, const float* newer, Index n) {
   for (Index i = 0; i < n; i += kW) store(older + i, SimdOps::add(load(older + i), load(newer + i)));
 }
 
-// Scores of a row and a block become exp(score - max): their maximum and sum.
-SEEKSIM_FN void block_softmax(float* scores, Index n, float scale, float& max, float& sum) {
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    store_lanes(scores + i, lanes, SimdOps::mul(load_lanes(scores + i, lanes), splat(scale)));
-  });
-  max = row_max(scores, n);
-  const Vf m = splat(max);
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    store_lanes(scores + i, lanes, math::exp<SimdOps>(SimdOps::sub(load_lanes(scores + i, lanes), m)));
-  });
-  sum = lane_sum(
-      n, [scores](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA { return SimdOps::add(s, load_lanes(scores + i, lanes)); });
-}
-
 // Slots `older` and older + 1 of a tile become slot `older`.
 template <class T>
 SEEKSIM_FN void join_blocks(const FusedScratch<T>& work, int rows, Index older) {
@@ -142,7 +128,7 @@ SEEKSIM_FN void fused_tile_sums(AttentionShape s, const FusedSight& sight, const
     for (int r = 0; r < rows; ++r) {
       const Index n = min_of(kFusedBlock, sight.keys(i + r) - key);
       float* const row = work.scores + r * work.t + key;
-      block_softmax(row, n, scale, work.max_of(top)[r], work.total_of(top)[r]);
+      exponentials_of_rows(1, row, work.t, n, scale, work.max_of(top) + r, work.total_of(top) + r);
       if (drop.on()) drop_out(drop, sample, sight.element(head, i + r, key), row, row, n);
     }
     block_product(rows, i, begin, b, work.scores, work.t, values, s.head_dim, work.sum(top), work.d);

@@ -48,18 +48,21 @@ constexpr int kLanes = 128;
 #endif
 constexpr int kLaneVectors = kLanes / kW;
 
-template <class Step>
-SEEKSIM_FN float lane_sum(Index n, Step step) {
-  Vf s[kLaneVectors];
+// The sum in the first kVectors vectors of lanes, which hold all n elements unless they are all vectors.
+template <int kVectors, class Step>
+SEEKSIM_FN float sum_in_vectors(Index n, Step step) {
+  Vf s[kVectors];
   SEEKSIM_UNROLL_LANES
-  for (int q = 0; q < kLaneVectors; ++q) s[q] = splat(0.0F);
+  for (int q = 0; q < kVectors; ++q) s[q] = splat(0.0F);
   Index i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    SEEKSIM_UNROLL_LANES
-    for (int q = 0; q < kLaneVectors; ++q) s[q] = step(s[q], i + q * kW, AllLanes{});
+  if constexpr (kVectors == kLaneVectors) {
+    for (; i + kLanes <= n; i += kLanes) {
+      SEEKSIM_UNROLL_LANES
+      for (int q = 0; q < kVectors; ++q) s[q] = step(s[q], i + q * kW, AllLanes{});
+    }
   }
   SEEKSIM_UNROLL_LANES
-  for (int q = 0; q < kLaneVectors; ++q) {
+  for (int q = 0; q < kVectors; ++q) {
     const Index left = n - i - q * kW;
     if (left >= kW) {
       s[q] = step(s[q], i + q * kW, AllLanes{});
@@ -68,12 +71,24 @@ SEEKSIM_FN float lane_sum(Index n, Step step) {
       s[q] = take_first(lanes, step(s[q], i + q * kW, lanes), s[q]);
     }
   }
+  if constexpr (kVectors < kLaneVectors) {
+    // Halving would add the other vectors, all +0. The first time turns -0 into +0; the others change nothing.
+    SEEKSIM_UNROLL_LANES
+    for (int q = 0; q < kVectors; ++q) s[q] = s[q] + splat(0.0F);
+  }
   SEEKSIM_UNROLL_LANES
-  for (int half = kLaneVectors / 2; half > 0; half /= 2) {
+  for (int half = kVectors / 2; half > 0; half /= 2) {
     SEEKSIM_UNROLL_LANES
     for (int q = 0; q < half; ++q) s[q] = s[q] + s[q + half];
   }
   return fold_lanes(s[0]);
+}
+
+template <class Step>
+SEEKSIM_FN float lane_sum(Index n, Step step) {
+  if (n <= kW) return sum_in_vectors<1>(n, step);
+  if (kW > 1 && n <= 4 * kW) return sum_in_vectors<4>(n, step);
+  return sum_in_vectors<kLaneVectors>(n, step);
 }
 
 // F5: the largest element, by `x > m ? x : m`; the order does not matter (a NaN is skipped here and reaches the sum).
@@ -84,11 +99,7 @@ SEEKSIM_FN float row_max(const T* x, Index n) {
     const Vf v = load_lanes(x + i, lanes);
     m = keep_lanes(lanes, v > m ? v : m, m);
   });
-  float lane[kW];
-  store(lane, m);
-  float result = lane[0];
-  for (int l = 1; l < kW; ++l) result = lane[l] > result ? lane[l] : result;
-  return result;
+  return largest_lane(m);
 }
 
 // The sum of counts that are kept in lanes.

@@ -84,6 +84,19 @@ SEEKSIM_FN float fold_lanes(Vf v) {
   return _mm_cvtss_f32(x);
 }
 
+// The largest lane; none is a NaN.
+SEEKSIM_FN float largest_lane(Vf v) {
+#if defined(__AVX512F__)
+  const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+#else
+  const __m256 half = v;
+#endif
+  __m128 x = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+  x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+  x = _mm_max_ss(x, _mm_shuffle_ps(x, x, 1));
+  return _mm_cvtss_f32(x);
+}
+
 #else  // scalar: one lane
 using Vf = float;
 using Vu = std::uint32_t;
@@ -97,4 +110,5 @@ SEEKSIM_FN void store_first(float* p, int n, Vf x) {
 }
 SEEKSIM_FN Vf take_first(int n, Vf x, Vf otherwise) { return n > 0 ? x : otherwise; }
 SEEKSIM_FN float fold_lanes(Vf v) { return v; }
+SEEKSIM_FN float largest_lane(Vf v) { return v; }
 #endif
