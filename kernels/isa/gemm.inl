@@ -27,13 +27,14 @@ struct Piece {
   int bottom = 0;       // the chain is merged with slots top-1 .. bottom and stored in slot `bottom`
 };
 
-// Where a tile takes its operands and puts its results. a: kM floats for each k; b: kN vectors for each k, b_stride
-// apart; both start at K = base.
+// Where a tile takes its operands and puts its results. a: kM floats for each k, a_stride apart, or (kAlong) kM rows
+// a_stride apart, along k; b: kN vectors for each k, b_stride apart; both start at K = base.
 struct TileJob {
   const Piece* pieces;
   int count;
   Index base;
   const float* a;
+  Index a_stride;
   const float* b;
   Index b_stride;
   float* slots;
@@ -64,13 +65,13 @@ SEEKSIM_FN void store_tile(const TileJob& job, Vf (&acc)[kM][kN]) {
   }
 }
 
-template <int kM, int kN>
+template <int kM, int kN, bool kAlong>
 void tile(const TileJob& job) {
   for (int at = 0; at < job.count; ++at) {
     const Piece& piece = job.pieces[at];
-    const float* a = job.a + (piece.begin - job.base) * kM;
-    const float* b = job.b + (piece.begin - job.base) * job.b_stride;
-    const Index b_stride = job.b_stride, ahead = 8 * b_stride;
+    const Index a_stride = job.a_stride, b_stride = job.b_stride, ahead = 8 * b_stride;
+    const float* a = job.a + (piece.begin - job.base) * (kAlong ? 1 : a_stride);
+    const float* b = job.b + (piece.begin - job.base) * b_stride;
     Vf acc[kM][kN];
     if (piece.resume) {
       const float* const from = job.slots + piece.top * kTileFloats;
@@ -102,11 +103,11 @@ void tile(const TileJob& job) {
       for (int v = 0; v < kN; ++v) __builtin_prefetch(b + ahead + v * kW);
       SEEKSIM_UNROLL
       for (int i = 0; i < kM; ++i) {
-        const Vf ai = splat(a[i]);
+        const Vf ai = splat(kAlong ? a[i * a_stride] : a[i]);
         SEEKSIM_UNROLL
         for (int v = 0; v < kN; ++v) acc[i][v] = SimdOps::fma(ai, bk[v], acc[i][v]);
       }
-      a += kM;
+      a += kAlong ? 1 : a_stride;
       b += b_stride;
     }
     for (int slot = piece.top - 1; slot >= piece.bottom; --slot) {
@@ -132,15 +133,15 @@ void tile(const TileJob& job) {
 
 using TileFunction = void (*)(const TileJob&);
 
-template <int kM>
+template <bool kAlong, int kM>
 constexpr void fill_tiles(TileFunction (*table)[kVectors + 1]) {
-  table[kM][1] = tile<kM, 1>;
-  table[kM][2] = tile<kM, 2>;
-  if constexpr (kM > 1) fill_tiles<kM - 1>(table);
+  table[kM][1] = tile<kM, 1, kAlong>;
+  table[kM][2] = tile<kM, 2, kAlong>;
+  if constexpr (kM > 1) fill_tiles<kAlong, kM - 1>(table);
 }
 struct TileTable {
-  TileFunction at[kRows + 1][kVectors + 1] = {};
-  constexpr TileTable() { fill_tiles<kRows>(at); }
+  TileFunction at[2][kRows + 1][kVectors + 1] = {};
+  constexpr TileTable() { fill_tiles<false, kRows>(at[0]), fill_tiles<true, kRows>(at[1]); }
 };
 constexpr TileTable kTiles;
 
@@ -241,11 +242,11 @@ void pack_b(const Product<T, To>& g, Index begin, Index end, float* out) {
   }
 }
 
-// All of K for one panel of B against the packed panels [first, last) of A. b: packed (stride kCols) or B itself.
+// All of K for one panel of B, of `columns` columns, against the panels [first, last) of A. packed_a: null for A
+// itself. b: packed (stride kCols) or B itself.
 template <class T, class To>
-void column_strip(const Product<T, To>& g, const float* packed_a, Index first, Index last, Index column, const float* b,
-                  Index b_stride, float* tiles) {
-  const Index columns = min_of(kCols, g.n - column);
+void column_strip(const Product<T, To>& g, const float* packed_a, Index first, Index last, Index column, Index columns,
+                  const float* b, Index b_stride, float* tiles) {
   const int vectors = static_cast<int>((columns + kW - 1) / kW);
   const bool in_place = !kIsHalf<To> && columns % kW == 0;
   Pieces pieces(g.k, g.segment);
@@ -255,12 +256,28 @@ void column_strip(const Product<T, To>& g, const float* packed_a, Index first, I
   if (g.bias != nullptr) convert(g.bias + column, bias, columns);
   Piece group[Pieces::kMostPieces];
   while (const int count = Pieces::next_group(pieces, group)) {
-    TileJob job{group,    count,   group[0].begin, nullptr, b + group[0].begin * b_stride,
-                b_stride, nullptr, apart,          kCols,   g.bias != nullptr ? bias : nullptr};
+    TileJob job{group,
+                count,
+                group[0].begin,
+                nullptr,
+                0,
+                b + group[0].begin * b_stride,
+                b_stride,
+                nullptr,
+                apart,
+                kCols,
+                g.bias != nullptr ? bias : nullptr};
     const bool end = group[count - 1].final;
     for (Index p = first; p < last; ++p) {
       const Index i = Product<T, To>::row_begin(g, p), rows = Product<T, To>::row_begin(g, p + 1) - i;
-      job.a = packed_a + (i - Product<T, To>::row_begin(g, first)) * g.k + job.base * rows;
+      if constexpr (!kIsHalf<T>) {
+        job.a = g.ta ? g.a.row(job.base) + i : g.a.row(i) + job.base;
+        job.a_stride = g.a.stride;
+      }
+      if (packed_a != nullptr) {
+        job.a = packed_a + (i - Product<T, To>::row_begin(g, first)) * g.k + job.base * rows;
+        job.a_stride = rows;
+      }
       job.slots = tiles + (p - first) * panel_floats;
       if constexpr (!kIsHalf<To>) {
         if (in_place) {
@@ -268,7 +285,7 @@ void column_strip(const Product<T, To>& g, const float* packed_a, Index first, I
           job.ldc = g.c.stride;
         }
       }
-      kTiles.at[rows][vectors](job);
+      kTiles.at[packed_a == nullptr && !g.ta ? 1 : 0][rows][vectors](job);
       if (end && !in_place) {
         for (Index r = 0; r < rows; ++r) convert(apart + r * kCols, g.c.row(i + r) + column, columns);
       }
@@ -301,23 +318,26 @@ void gemm_body(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<To> c, Inde
   constexpr Index kBlockB = 8 * 1024 * 1024;  // floats of packed B kept over all blocks of A
   constexpr Index kNear = 64 * 1024;          // floats of B packed at a time, then used while still near
   constexpr Index kFewPanels = 3;             // up to here packing B costs more than reading it as it is
+  constexpr Index kSmall = 16 * 1024;         // floats: so does packing an operand that lies in so little memory
   const Index most_a = max_of(1, min_of(g.row_panels, kBlockA / (k * kRows)));
   const Index blocks_a = (g.row_panels + most_a - 1) / most_a;
   const Index panels_a = (g.row_panels + blocks_a - 1) / blocks_a;  // even blocks: a last one of one panel wastes B
   const Index near = max_of(kCols, kNear / k / kCols * kCols);      // columns
   const Index far = max_of(near, min_of((g.n + kCols - 1) / kCols * kCols, kBlockB / k / kCols * kCols));
   const Index columns_b = blocks_a == 1 ? near : far;
-  const bool direct = !kIsHalf<T> && !tb && g.row_panels <= kFewPanels && blocks_a == 1;
-  const Index direct_end = direct ? g.n / kCols * kCols : 0;  // columns of B that are read in place
+  const bool small_a = a.rows * a.stride <= kSmall, small_b = k * b.stride <= kSmall;
+  const bool direct_a = !kIsHalf<T> && small_a && blocks_a == 1;
+  const bool direct_b = !kIsHalf<T> && !tb && (small_b || g.row_panels <= kFewPanels) && blocks_a == 1;
+  const Index direct_end = direct_b ? g.n / kW * kW : 0;  // columns of B that are read in place
   const Pieces pieces(k, g.segment);
-  float* const packed_a = scratch(Scratch::gemm_a, panels_a * kRows * k + kW);
+  float* const packed_a = direct_a ? nullptr : scratch(Scratch::gemm_a, panels_a * kRows * k + kW);
   float* const packed_b = scratch(Scratch::gemm_b, columns_b * k + kW);
   float* const tiles = scratch(Scratch::gemm_tiles, panels_a * Pieces::slots(pieces) * kTileFloats);
 
-  if (blocks_a == 1) pack_a(g, 0, g.row_panels, packed_a);
+  if (blocks_a == 1 && !direct_a) pack_a(g, 0, g.row_panels, packed_a);
   if constexpr (!kIsHalf<T>) {
     for (Index j = 0; j < direct_end; j += kCols)
-      column_strip(g, packed_a, 0, g.row_panels, j, b.data + j, b.stride, tiles);
+      column_strip(g, packed_a, 0, g.row_panels, j, min_of(kCols, direct_end - j), b.data + j, b.stride, tiles);
   }
   for (Index begin = direct_end; begin < g.n; begin += columns_b) {
     const Index end = min_of(begin + columns_b, g.n);
@@ -326,7 +346,7 @@ void gemm_body(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<To> c, Inde
       if (blocks_a > 1) pack_a(g, first, last, packed_a);
       for (Index j = begin; j < end; j += kCols) {
         if (first == 0 && (j - begin) % near == 0) pack_b(g, j, min_of(j + near, end), packed_b + (j - begin) * k);
-        column_strip(g, packed_a, first, last, j, packed_b + (j - begin) * k, kCols, tiles);
+        column_strip(g, packed_a, first, last, j, min_of(kCols, g.n - j), packed_b + (j - begin) * k, kCols, tiles);
       }
     }
   }

@@ -1,7 +1,7 @@
 // Copies an operand of a product into panels: for each k, the `width` neighbouring rows of op(A) or columns of op(B)
-// that a micro-kernel consumes together. Rows and columns past the edge hold copies of the last one (they are computed
-// and thrown away); k is never padded. Writes up to kW - 1 floats past the end of a panel. Panels hold floats whatever
-// T the source is stored in: the micro-kernels know one type. Included by products_*.cpp.
+// that a micro-kernel consumes together. Rows and columns past the edge hold copies of the last one, or +0 (they are
+// computed and thrown away); k is never padded. Writes up to kW - 1 floats past the end of a panel. Panels hold floats
+// whatever T the source is stored in: the micro-kernels know one type. Included by products_*.cpp.
 
 // r[i] <-> column i of the kW x kW block held in r.
 #if defined(__AVX512F__)
@@ -74,8 +74,17 @@ SEEKSIM_FN void pack_transposed_block(const T* src, Index ld, Index rows, Index 
     SEEKSIM_UNROLL
     for (int i = 0; i < kW; ++i) store(out + (k + i) * stride, r[i]);
   }
-  for (; k < k_count; ++k)
-    for (int i = 0; i < min_of(kW, stride); ++i) out[k * stride + i] = as_float(row[i][k]);
+  const int left = static_cast<int>(k_count - k);
+  if (left < kW / 2) {
+    for (; k < k_count; ++k)
+      for (int i = 0; i < min_of(kW, stride); ++i) out[k * stride + i] = as_float(row[i][k]);
+    return;
+  }
+  Vf r[kW];
+  SEEKSIM_UNROLL
+  for (int i = 0; i < kW; ++i) r[i] = load_first(row[i] + k, left);
+  transpose(r);
+  for (int i = 0; i < left; ++i) store(out + (k + i) * stride, r[i]);
 }
 
 // A panel of `width` source rows of which `rows` exist. Blocks overlap in memory when width is not a multiple of kW.
@@ -93,12 +102,12 @@ void pack_transposed(const T* src, Index ld, Index rows, Index k_count, Index wi
 template <class T>
 struct RowPanel {
   const T* src;
-  Index columns;  // that exist; the rest of `width` repeats the last one
+  Index columns;  // that exist
   Index width;
   float* out;
 };
 
-// Panels of B: width 2 kW.
+// Panels of B: width 2 kW, of which the second half is left alone where it has no column.
 template <class T>
 SEEKSIM_FN void pack_row_wide(const RowPanel<T>& panel, Index ld, Index k) {
   const T* const from = panel.src + k * ld;
@@ -110,7 +119,9 @@ SEEKSIM_FN void pack_row_wide(const RowPanel<T>& panel, Index ld, Index k) {
     store(to + kW, load(from + kW));
     return;
   }
-  for (Index i = 0; i < 2 * kW; ++i) to[i] = as_float(from[min_of(i, panel.columns - 1)]);
+  const int columns = static_cast<int>(panel.columns);
+  store(to, load_first(from, columns < kW ? columns : kW));
+  if (columns > kW) store(to + kW, load_first(from + kW, columns - kW));
 }
 
 // Panels of A: all columns exist.
