@@ -2,42 +2,16 @@
 
 #include <xxhash.h>
 #include <array>
-#include <cstring>
 
-#include "kernels/cast.h"
 #include "kernels/check.h"
+#include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
-namespace {
-
-// Per type: an element's bits, its infinity, and the pattern that every NaN is read as.
-template <class T>
-struct Pattern {
-  using Bits = std::uint16_t;
-  static constexpr Bits kInfinity = std::is_same_v<T, bf16> ? 0x7f80 : 0x7c00;
-  static constexpr Bits kMagnitude = 0x7fff;  // and the canonical NaN
-};
-template <>
-struct Pattern<float> {
-  using Bits = std::uint32_t;
-  static constexpr Bits kInfinity = 0x7f800000U;
-  static constexpr Bits kMagnitude = 0x7fffffffU;
-};
-
-}  // namespace
 
 template <class T>
 std::uint64_t block_digest(InVec<T> block) {
-  using P = Pattern<T>;
   SEEKSIM_CHECK(block.n <= kBlock, "%lld elements", static_cast<long long>(block.n));
-  const auto bytes = static_cast<std::size_t>(block.n) * sizeof(T);
-  std::array<typename P::Bits, kBlock> bits;
-  if (bytes > 0) std::memcpy(bits.data(), block.data, bytes);
-  for (Index i = 0; i < block.n; ++i) {
-    auto& b = bits[static_cast<std::size_t>(i)];
-    b = (b & P::kMagnitude) > P::kInfinity ? P::kMagnitude : b;
-  }
-  return XXH3_64bits(bits.data(), bytes);
+  return elements_in<T>().block_digest(block.data, block.n);
 }
 
 template <class T>

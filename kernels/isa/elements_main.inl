@@ -7,6 +7,9 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <type_traits>
 
 #include "kernels/cast_body.h"
@@ -45,6 +48,8 @@ namespace {
 
 #include "kernels/isa/fp8.inl"
 
+#include "kernels/isa/digest.inl"
+
 template <class T>
 constexpr StoredElements<T> kStored = {
     .gelu_forward = gelu_forward_body<T>,
@@ -78,6 +83,7 @@ constexpr StoredElements<T> kStored = {
     .mx_columns = mx_columns_body<T>,
     .magnitude_bits = magnitude_bits_body<T>,
     .move_mean = move_mean_body<T>,
+    .block_digest = block_digest_body<T>,
 };
 
 template <class T>

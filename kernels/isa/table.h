@@ -97,6 +97,7 @@ struct StoredElements {
   void (*mx_columns)(Fp8 format, Mat<const T> x, Mat<float> y);
   std::uint32_t (*magnitude_bits)(const T* x, Index n);  // of the largest one; NaN above infinity
   void (*move_mean)(float weight, const T* x, float* mean, Index n);
+  std::uint64_t (*block_digest)(const T* x, Index n);  // n up to kBlock
 };
 
 // Operations that exist for 16 bits only.
