@@ -296,9 +296,9 @@ bool applies(const Feature& feature, const Case& drawn) {
 }
 
 Case normal(Case drawn) {
-  for (const Feature& one : features()) {
-    if (!drawn.contains(one.name) || !applies(one, drawn)) drawn[one.name] = one.values.front();
-  }
+  for (const Feature& one : features()) drawn.try_emplace(one.name, one.values.front());
+  for (const Feature& one : features())
+    if (!applies(one, drawn)) drawn[one.name] = one.values.front();
   return drawn;
 }
 

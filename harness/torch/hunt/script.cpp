@@ -141,18 +141,20 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   if (is_on(drawn, "redundancy")) to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
-  // Small enough that sums in fp16 do not overflow where others do not; DeepSpeed's for autocast has no key.
+  // Small enough that sums in fp16 do not overflow where others do not.
   if (scales_loss(drawn))
-    to.add(depth, fmt::format("scaler = {}(\"cpu\", init_scale=2.0**{})",
+    to.add(depth, fmt::format("scaler = {}(\"cpu\", init_scale=2.0**10)",
                               drawn.at("wrapper") == "fsdp1" ? "(torch.amp.GradScaler if PLAIN else ShardedGradScaler)"
-                                                             : "torch.amp.GradScaler",
-                              is_deepspeed(drawn) && drawn.at("precision") == "fp16" ? 16 : 10));
+                                                             : "torch.amp.GradScaler"));
   if (!has_own_loop(drawn))
     add_prepare(drawn, depth, to);
   else if (zero)
     to.add(depth, "if not PLAIN:")
         .add(depth + 1, fmt::format("net, _, _, _ = deepspeed.initialize({}model=model, {}, config=CONFIG)",
                                     is_on(drawn, "schedule") ? "lr_scheduler=schedule, " : "", optimized_by(drawn)));
+  if (zero && drawn.at("precision") == "fp16")
+    to.add(depth + 1, "own = net.torch_autocast_z0_gradscaler or net.optimizer.torch_autocast_gradscaler")
+        .add(depth + 1, "own._init_scale = 2.0**10  # there is no key for it");
   if (drawn.at("compile") == "whole")
     to.add(depth, "if not PLAIN:").add(depth + 1, "net.compile(backend=\"aot_eager\")");
 }
@@ -295,7 +297,8 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
     return;
   }
   if (fills_with_zeros(drawn))
-    to.add(depth, "if p.grad is None:").add(depth + 1, "p.grad = torch.zeros_like(p)  # as this wrapper does");
+    to.add(depth, drawn.at("frozen") == "off" ? "if p.grad is None:" : "if p.grad is None and p.requires_grad:")
+        .add(depth + 1, "p.grad = torch.zeros_like(p)  # as this wrapper does");
   to.add(depth, "if p.grad is not None:").add(depth + 1, "dist.all_reduce(p.grad)");
   to.add(depth + 1, "p.grad /= dist.get_world_size()");
 }

@@ -62,6 +62,13 @@ TEST(TorchHunt, WhatIsDrawnMayBe) {
   EXPECT_GT(double(coverage.covered().size()), 0.75 * double(coverage.possible())) << "unseen pairs come first";
 }
 
+// What is refused is a part of a case: any two of its features.
+TEST(TorchHunt, APartOfACaseIsMadeWhole) {
+  for (const Feature& one : features())
+    for (const std::string& value : one.values)
+      EXPECT_EQ(normal({{"wrapper", "ddp"}, {one.name, value}}).size(), features().size()) << one.name;
+}
+
 TEST(TorchHunt, TheSameSeedDrawsTheSame) {
   Coverage coverage({});
   EXPECT_EQ(coverage.draw(3, 5), coverage.draw(3, 5));
