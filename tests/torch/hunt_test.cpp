@@ -92,6 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"zero_weights_with_moments", "zero1", "keeps=weights", {"resume=on", "loop=own"}},
         Planted{"zero_coalesced_sums", "zero1", "accumulates=coalesced", {"optimizer=sgd"}},
         Planted{"zero_tensor_backward_undivided", "zero1", "backward=tensor", {"optimizer=sgd"}},
+        Planted{"zero_overflow_of_own_part", "zero1", "scale=part", {"precision=half", "scale=part", "compile=off"}},
         Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
         Planted{"pipe_tied_apart", "pipe", "tied=on", {"inputs=tokens", "ways=all", "reused=off"}},
         Planted{"accelerate_backward_undivided", "ddp", "accumulation=", {"optimizer=sgd", "loop=accelerate"}},
@@ -155,6 +156,8 @@ TEST_F(Hunted, AKnownFindingIsCountedAndNotToldAgain) {
   const std::vector<std::string> options = {"--import", "ddp_bucket_view_sum",
                                             "--only",   "wrapper=ddp",
                                             "--only",   "bucket_view=on",
+                                            "--only",   "ddp_hook=off",
+                                            "--only",   "optimizer=sgd",
                                             "--cases",  "2",
                                             "--budget", "15m"};
   EXPECT_STATUS(hunt(options), 1);

@@ -22,6 +22,8 @@ const std::vector<KnownFinding>& known_findings() {
       {"zero0-fp16-scale", {{"wrapper", {"zero0"}}, {"precision", {"half"}}}},
       {"fp16-scale-grows", {{"wrapper", {"zero1", "zero2", "zero3"}}, {"precision", {"half"}}, {"scale", {"grows"}}}},
       {"zero-autocast-clip", {{"wrapper", {"zero1", "zero2", "zero3"}}, {"precision", {"fp16"}}, {"clip", {"on"}}}},
+      {"zero-autocast-stuck",
+       {{"wrapper", {"zero1", "zero2", "zero3"}}, {"precision", {"fp16"}}, {"scale", {"spike", "part"}}}},
       {"zero-thawed", {{"wrapper", {"zero1", "zero2", "zero3"}}, {"turned", {"thaw"}}}},
       {"zero-buffers", {{"wrapper", {"zero0", "zero1", "zero2", "zero3"}}, {"buffer", {"on"}}, {"own_seeds", {"on"}}}},
       {"universal-groups", {{"wrapper", {"zero3"}}, {"optimizer", {"groups"}}, {"world", {"fewer", "more"}}}},
@@ -125,6 +127,8 @@ const std::vector<Refusal>& known_refusals() {
       add({"ddp"}, {{"branch", "step"}, {"resume", "on"}, {"world", world}},
           "Missing key in checkpoint state_dict: optimizer.other");
     add({"zero1", "zero2"}, {{"edit", "moment"}, {"resume", "on"}}, "argument of type 'NoneType' is not iterable");
+    add({"zero1", "zero2"}, {{"edit", "moment"}, {"optimizer", "groups"}},
+        "exp_avg not found in optimizer state fragment");
     add({"ddp"}, {{"inputs", "tokens"}, {"recompute", "reentrant"}, {"find_unused", "on"}},
         "Expected to mark a variable ready only once");
     add({"fsdp1"}, {{"precision", "bf16"}, {"inputs", "tokens"}, {"recompute", "reentrant"}, {"wrap", "root"}},
