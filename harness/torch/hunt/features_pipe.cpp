@@ -80,6 +80,7 @@ std::vector<Rule> impossible_of_pipe() {
                   "Each stage needs a layer."),
       cannot_pipe({{"frozen", {"body"}}, {"ways", {"all"}}, {"np", {"2", "4"}}},
                   "A stage would have nothing to train."),
+      cannot_pipe({{"frozen", {"body"}}, {"tied", {"on"}}}, "The head has the embedding's weight, which is frozen."),
       cannot_pipe({{"frozen", {"body"}}, {"np", {"4"}}}, "A stage would have nothing to train."),
       cannot_pipe({{"frozen", {"block"}}, {"np", {"4"}}}, "A stage would have nothing to train."),
       cannot_pipe({{"frozen", {"block"}}, {"inputs", {"numbers"}}, {"ways", {"all"}}, {"np", {"2"}}},

@@ -74,6 +74,7 @@ const std::vector<Rule>& impossible_of_others() {
       cannot({{"turned", {"freeze", "thaw"}}, {"static_graph", {"on"}}}, "The graph is not static."),
       cannot({{"turned", {"thaw"}}, {"wrapper", {"ddp"}}}, "DDP asks what is frozen once, and says so."),
       cannot({{"turned", {"freeze", "thaw"}}, {"zeros", {"on"}}}, "A gradient of zero is an update with momentum."),
+      cannot({{"turned", {"freeze"}}, {"ignore_unused", {"false"}}}, "It says that there is none."),
       cannot({{"turned", {"thaw"}}, {"optimizer", {"groups"}}}, "The optimizer would not have the block."),
       cannot({{"edit", {"on"}}, {"wrapper", {"zero0"}}}, "DeepSpeed's functions are for ZeRO 1 to 3."),
       cannot({{"edit", {"moment"}}, {"wrapper", {"zero0", "fsdp1"}}}, "The script cannot reach it."),
