@@ -101,9 +101,10 @@ std::vector<Feature> all_features() {
                  "compile(backend=\"aot_eager\") of the model, or its blocks"),
       of_wrapper("sparse", off_on, {"ddp", "zero0"}, "the embedding's gradient is sparse"),
       of_wrapper("recompute", {"off", "on", "reentrant"}, {}, "activation checkpointing of blocks"),
-      of_training("edit", {"off", "on", "gradient", "moment"},
-                  "in the middle the script halves the head's bias, its gradient before a step, or its first moment; "
-                  "with DeepSpeed by safe_set_full_fp32_param() and the like"),
+      of_training(
+          "edit", {"off", "on", "gradient", "moment"},
+          "in the middle the script halves the head's bias (with ZeRO 3 a block's weight), its gradient before a "
+          "step, or its first moment; with DeepSpeed by safe_set_full_fp32_param() and the like"),
       of_wrapper("look", {"off", "state", "whole"}, {},
                  "in the middle the state, or all weights, are taken and not used"),
       of_wrapper("gather", {"off", "whole", "16bit"}, {},

@@ -310,11 +310,11 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
                                : fmt::format("net(x, {})", turn);
   std::string logits = call + (drawn.at("output") == "dict" ? "[\"logits\"]" : "");
   if (drawn.at("precision") != "fp32") logits += ".float()";
-  const bool half = drawn.at("precision") == "fp16";
-  if (drawn.at("precision") == "autocast" || half) {
+  const bool to_fp16 = drawn.at("precision") == "fp16";
+  if (drawn.at("precision") == "autocast" || to_fp16) {
     // Others have it as their option, and one inside theirs would take its place.
     const bool by_option = !has_own_loop(drawn) || is_deepspeed(drawn);
-    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.{}){}:", half ? "float16" : "bfloat16",
+    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.{}){}:", to_fp16 ? "float16" : "bfloat16",
                               by_option ? " if PLAIN else contextlib.nullcontext()" : ""));
     ++depth;
   }
