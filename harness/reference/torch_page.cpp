@@ -7,9 +7,9 @@
 #include "harness/loading/reference.h"
 #include "harness/reference/markdown.h"
 #include "harness/reference/pages.h"
+#include "harness/torch/cases/features.h"
 #include "harness/torch/check/switches.h"
 #include "harness/torch/faults.h"
-#include "harness/torch/hunt/features.h"
 #include "harness/torch/judges.h"
 #include "harness/torch/scenario.h"
 

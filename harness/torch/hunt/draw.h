@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/torch/hunt/features.h"
+#include "harness/torch/cases/features.h"
 
 namespace seeksim::harness::torch {
 

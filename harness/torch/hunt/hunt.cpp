@@ -18,8 +18,8 @@
 #include "harness/torch/check/check.h"
 #include "harness/torch/check/kept_folder.h"
 #include "harness/torch/hunt/known.h"
-#include "harness/torch/hunt/script.h"
 #include "harness/torch/hunt/shrink.h"
+#include "harness/torch/program/script.h"
 
 namespace seeksim::harness::torch {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "harness/torch/hunt/features.h"
+#include "harness/torch/cases/features.h"
 
 namespace seeksim::harness::torch {
 

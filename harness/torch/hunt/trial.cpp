@@ -8,8 +8,8 @@
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
 #include "harness/torch/check/folder_of_runs.h"
-#include "harness/torch/hunt/script.h"
 #include "harness/torch/judges.h"
+#include "harness/torch/program/script.h"
 #include "runtime/seams/enum_names.h"
 
 namespace seeksim::harness::torch {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "harness/torch/cases/features.h"
 #include "harness/torch/check/warm.h"
 #include "harness/torch/compare.h"
-#include "harness/torch/hunt/features.h"
 #include "harness/torch/run.h"
 
 namespace seeksim::harness::torch {

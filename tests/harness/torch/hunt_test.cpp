@@ -12,10 +12,10 @@
 #include "harness/input/problem.h"
 #include "harness/torch/hunt/draw.h"
 #include "harness/torch/hunt/known.h"
-#include "harness/torch/hunt/script.h"
 #include "harness/torch/hunt/shrink.h"
 #include "harness/torch/hunt/state.h"
 #include "harness/torch/hunt/trial.h"
+#include "harness/torch/program/script.h"
 #include "tests/harness/torch/made_run.h"
 #include "tests/support/paths.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/torch/hunt/features.h"
+#include "harness/torch/cases/features.h"
 
 namespace seeksim::harness::torch {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "harness/torch/hunt/script.h"
+#include "harness/torch/program/script.h"
 
 namespace seeksim::harness::torch {
 namespace {

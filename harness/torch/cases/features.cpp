@@ -1,4 +1,4 @@
-#include "harness/torch/hunt/features.h"
+#include "harness/torch/cases/features.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

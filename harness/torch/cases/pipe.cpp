@@ -1,7 +1,7 @@
 // What is drawn of pipelines, what of it does not go together, and what a case is held to.
 #include <algorithm>
 
-#include "harness/torch/hunt/features.h"
+#include "harness/torch/cases/features.h"
 
 namespace seeksim::harness::torch {
 namespace {

@@ -1,7 +1,7 @@
 // The model of a drawn case, and its data.
 #include <fmt/format.h>
 
-#include "harness/torch/hunt/script.h"
+#include "harness/torch/program/script.h"
 
 namespace seeksim::harness::torch {
 namespace {

@@ -1,7 +1,7 @@
 // What a drawn script changes while it trains.
 #include <fmt/format.h>
 
-#include "harness/torch/hunt/script.h"
+#include "harness/torch/program/script.h"
 
 namespace seeksim::harness::torch {
 namespace {

@@ -1,7 +1,7 @@
 // Which features do not go together, and how near a case has to be to the training by hand.
 #include <algorithm>
 
-#include "harness/torch/hunt/features.h"
+#include "harness/torch/cases/features.h"
 
 namespace seeksim::harness::torch {
 namespace {

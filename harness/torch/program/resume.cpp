@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "harness/torch/hunt/script.h"
+#include "harness/torch/program/script.h"
 
 namespace seeksim::harness::torch {
 namespace {

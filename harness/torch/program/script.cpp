@@ -1,4 +1,4 @@
-#include "harness/torch/hunt/script.h"
+#include "harness/torch/program/script.h"
 
 #include <fmt/format.h>
 
