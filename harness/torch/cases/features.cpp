@@ -18,6 +18,8 @@ const Names kDriven = {"ddp", "zero0", "zero1", "zero2", "zero3"};  // by others
 const Names kPartitioned = {"zero1", "zero2", "zero3"};
 const Names kZero12 = {"zero1", "zero2"};
 const Names kZero3 = {"zero3"};
+const Names kDrivers = {"accelerate", "fabric", "lightning", "trainer"};
+const Names kLoaders = {"even", "short", "uneven"};
 
 bool is_in(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -42,6 +44,13 @@ std::vector<Feature> all_features() {
       of_wrapper("loop", {"own", "accelerate", "fabric", "lightning", "trainer"}, kDriven,
                  "who calls backward() and step(): the script, accelerate, Lightning Fabric, Lightning's Trainer, "
                  "transformers' Trainer"),
+      of_training("loader", {"off", "even", "short", "uneven"},
+                  "samples come from a DataLoader that the driver deals out; short: the last step of an epoch lacks a "
+                  "micro-batch; uneven: its last batch lacks samples"),
+      of_training("epochs", {"2", "1"}, "in which the loader is read"),
+      of_training("shuffled", off_on, "the loader's samples are shuffled, which Fabric does in its own way"),
+      of_wrapper("deals", {"split", "batches", "sent"}, kDriven,
+                 "accelerate's split_batches, its default, and dispatch_batches"),
       of_training("np", {"2", "1", "4"}, "ranks"),
       of_training("precision", {"fp32", "autocast", "bf16", "fp16", "half"},
                   "autocast to bf16; weights that are used in bf16; autocast to fp16 with a scaled loss; half: "
@@ -51,8 +60,10 @@ std::vector<Feature> all_features() {
                   "overflows, or, part, that of its head, and all leave the step out"),
       of_training(
           "optimizer",
-          {"sgd", "adamw", "groups", "foreach", "fused", "amsgrad", "adagrad", "nadam", "rmsprop", "asgd", "muon"},
-          "SGD with momentum; AdamW, with two groups of parameters, foreach, fused, amsgrad; others; DeepSpeed's Muon"),
+          {"sgd", "adamw", "groups", "foreach", "fused", "amsgrad", "adagrad", "nadam", "rmsprop", "asgd", "muon",
+           "cpu_adam"},
+          "SGD with momentum; AdamW, with two groups of parameters, foreach, fused, amsgrad; others; DeepSpeed's Muon; "
+          "DeepSpeed's AdamW for the CPU"),
       of_training("steps", {"2", "4"}, "of the training; where it resumes, it does so in the middle"),
       of_training("accumulation", {"1", "2", "4"}, "micro-batches of a step"),
       of_training("clip", off_on, "the gradient's norm is clipped"),
@@ -100,7 +111,9 @@ std::vector<Feature> all_features() {
       of_wrapper("compile", {"off", "whole", "blocks"}, {},
                  "compile(backend=\"aot_eager\") of the model, or its blocks"),
       of_wrapper("sparse", off_on, {"ddp", "zero0"}, "the embedding's gradient is sparse"),
-      of_wrapper("recompute", {"off", "on", "reentrant"}, {}, "activation checkpointing of blocks"),
+      of_wrapper("recompute", {"off", "on", "reentrant", "deepspeed", "deepspeed_new"}, {},
+                 "activation checkpointing of blocks; deepspeed: its checkpoint(), or non_reentrant_checkpoint()"),
+      of_wrapper("activations", {"kept", "parts"}, kZero, "DeepSpeed's checkpointing: partition_activations"),
       of_training(
           "edit", {"off", "on", "gradient", "moment"},
           "in the middle the script halves the head's bias (with ZeRO 3 a block's weight), its gradient before a "
@@ -142,6 +155,7 @@ std::vector<Feature> all_features() {
       of_zero("aligned", {"false", "true"}, kZero12, "parameter_alignment"),
       of_zero("ignore_unused", {"true", "false"}, kZero12, "ignore_unused_parameters"),
       of_wrapper("offload", off_on, kPartitioned, "DeepSpeed's offload_optimizer"),
+      of_wrapper("ratio", {"1", "0.5"}, kZero3, "DeepSpeed's ratio of offload_optimizer: the rest stays"),
       of_wrapper("offload_param", off_on, kZero3, "DeepSpeed's offload_param"),
       of_zero("sub_group", {"1000000000", "100"}, kZero3, "sub_group_size"),
       of_zero("persistent", {"0", "20", "100000"}, kZero3, "stage3_param_persistence_threshold"),
@@ -187,6 +201,16 @@ const std::vector<Need>& needs() {
   static const std::vector<Need> all = {
       {"sync", "accumulation", {"2", "4"}},
       {"sync", "loop", {"own"}},
+      {"loader", "loop", kDrivers},
+      {"loader", "branch", {"off"}},
+      {"loader", "forwards", {"1", "spare"}},
+      {"epochs", "loop", kDrivers},
+      {"epochs", "loader", kLoaders},
+      {"shuffled", "loop", {"fabric"}},
+      {"shuffled", "loader", kLoaders},
+      {"deals", "loop", {"accelerate"}},
+      {"deals", "loader", kLoaders},
+      {"evaluate", "loader", {"off"}},
       {"keep", "accumulation", {"2", "4"}},
       {"keep", "loop", {"own"}},
       {"redundancy", "loop", {"own"}},
@@ -231,6 +255,10 @@ const std::vector<Need>& needs() {
       {"from_fp32", "resume", {"on"}},
       {"compute_norm", "clip", {"off"}},
       {"pinned", "offload", {"on"}},
+      {"ratio", "offload", {"on"}},
+      {"ratio", "sub_group", {"100"}},
+      {"ratio", "optimizer", {"cpu_adam"}},
+      {"activations", "recompute", {"deepspeed", "deepspeed_new"}},
       {"scale", "precision", {"fp16", "half"}},
       {"turned", "frozen", {"off"}},
       {"turned", "loop", {"own"}},

@@ -70,6 +70,7 @@ std::vector<Rule> impossible_of_pipe() {
   return {
       cannot_pipe({{"precision", {"autocast", "fp16", "half"}}}, "It is drawn in fp32 and bf16."),
       cannot_pipe({{"optimizer", {"muon"}}}, "It knows matrices by their names."),
+      cannot_pipe({{"recompute", {"deepspeed", "deepspeed_new"}}}, "A pipeline has it by options of its own."),
       cannot_pipe({{"norm", {"batch"}}}, "Its numbers depend on how ranks share the samples."),
       cannot_pipe({{"look", {"whole"}}}, "A stage has no whole model to save."),
       cannot_pipe({{"gather", {"16bit"}}}, "A stage has no whole model to save."),
@@ -85,6 +86,7 @@ std::vector<Rule> impossible_of_pipe() {
       cannot_pipe({{"frozen", {"block"}}, {"np", {"4"}}}, "A stage would have nothing to train."),
       cannot_pipe({{"frozen", {"block"}}, {"inputs", {"numbers"}}, {"ways", {"all"}}, {"np", {"2"}}},
                   "A stage would have nothing to train."),
+      cannot_pipe({{"frozen", {"bias"}}, {"optimizer", {"groups"}}}, "A stage may have nothing in its second group."),
       cannot_pipe({{"added_as", {"fp32"}}, {"stage", {"0"}}}, "DeepSpeed has no such mix at stage 0."),
       cannot_pipe({{"functions", {"on"}}, {"np", {"4"}}, {"ways", {"all"}}}, "A stage may have functions only."),
       cannot_pipe({{"passed", {"tokens"}}, {"inputs", {"numbers"}}}, "There are none."),

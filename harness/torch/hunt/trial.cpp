@@ -99,9 +99,9 @@ std::optional<TrialVerdict> verdict_of_run(const TorchRun& plain, const TorchRun
   return std::nullopt;
 }
 
-void judge_distance(TrialVerdict& verdict, bool all_seen) {
+void judge_distance(TrialVerdict& verdict) {
   const RunComparison& found = *verdict.found;
-  if ((all_seen && found.only_in_a + found.only_in_b > 0) || found.weights == 0) {
+  if (found.only_in_a + found.only_in_b > 0 || found.weights == 0) {
     verdict.check = "compare";
     verdict.text = fmt::format("{} values are in one run only, and {} weights in both",
                                found.only_in_a + found.only_in_b, found.weights);
@@ -227,16 +227,14 @@ void Trials::hold(const Case& drawn, const std::string& folder, ByHand& plain, c
   const auto compare = [&](const Allowance* allowed) { return compared(drawn, *plain.ran.run, run, allowed); };
   verdict.found = compare(nullptr);
   const Grade wanted = verdict.expected.grade;
-  // Reentrant recomputation runs the forward pass of a block without gradients, where weights are not recorded.
-  const bool all_seen = drawn.at("recompute") != "reentrant";
-  if (verdict.found->grade == Grade::bits) return judge_distance(verdict, all_seen);
+  if (verdict.found->grade == Grade::bits) return judge_distance(verdict);
   const Allowance* const allowed = wanted == Grade::bits       ? nullptr
                                    : wanted == Grade::rounding ? rounding(drawn, folder, plain)
                                                                : allowance(drawn, folder, plain);
   if (allowed != nullptr) verdict.found = compare(allowed);
   if (allowed != nullptr && wanted == Grade::rounding)
     verdict.found->grade = *verdict.found->of_allowed <= 1 ? Grade::rounding : Grade::different;
-  judge_distance(verdict, all_seen);
+  judge_distance(verdict);
   // A bound that was measured by a few orders may be passed by chance, and not each order of sums has its rule.
   if (verdict.end == TrialEnd::red && verdict.found->first && drawn.at("precision") == "fp32")
     look_in_float64(drawn, folder, verdict);

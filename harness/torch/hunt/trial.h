@@ -86,8 +86,8 @@ class Trials {
 
 // The verdict on a run in a wrapper as far as it needs no comparison; none: it is to be compared.
 std::optional<TrialVerdict> verdict_of_run(const TorchRun& plain, const TorchRun& run);
-// The verdict on a comparison, whose grade is the measured one. all_seen: both runs have to have recorded the same.
-void judge_distance(TrialVerdict& verdict, bool all_seen);
+// The verdict on a comparison, whose grade is the measured one. Both runs have to have recorded the same.
+void judge_distance(TrialVerdict& verdict);
 // Whether what is red in fp32 is rounding: float64 has 2^29 places where fp32 has one, and a mistake stays as large as
 // it was.
 bool shrinks_as_rounding(const RunComparison& in_fp32, const RunComparison& in_float64);

@@ -14,14 +14,20 @@ std::string schedule_of(const Case& drawn) { return is_on(drawn, "schedule") ? "
 // The options of DDP as arguments of something else, "" where there is none.
 std::string ddp_words(const Case& drawn) { return fmt::format("{}", fmt::join(ddp_options(drawn), ", ")); }
 
+// Without split_batches a schedule makes a step for each rank.
+bool sets_up_loaders(const Case& drawn) {
+  return has_loader(drawn) ? drawn.at("deals") != "batches" : !is_deepspeed(drawn);
+}
+
 void add_accelerate(const Case& drawn, Lines& to) {
   std::vector<std::string> options = {"gradient_accumulation_steps=" + drawn.at("accumulation")};
+  if (sets_up_loaders(drawn))
+    options.push_back(fmt::format("dataloader_config=DataLoaderConfiguration({}=True)",
+                                  drawn.at("deals") == "sent" ? "dispatch_batches" : "split_batches"));
   if (is_deepspeed(drawn)) {
     options.emplace_back("deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=CONFIG)");
   } else {
     options.emplace_back("cpu=True");
-    // Without it a schedule makes a step for each rank.
-    options.emplace_back("dataloader_config=DataLoaderConfiguration(split_batches=True)");
     if (const std::string words = ddp_words(drawn); !words.empty())
       options.push_back(fmt::format("kwargs_handlers=[DistributedDataParallelKwargs({})]", words));
   }
@@ -46,9 +52,13 @@ void add_fabric(const Case& drawn, Lines& to) {
 }
 
 void add_lightning(const Case& drawn, Lines& to) {
-  to.gap().add(0, "class Training(Model, lightning.LightningModule):").add(1, "seen = 0");
-  to.gap().add(1, "def training_step(self, x, i):").add(2, "self.seen += 1");
-  to.add(2, fmt::format("return loss_of(self, self.global_step, (self.seen - 1) % {})", drawn.at("accumulation")));
+  to.gap().add(0, "class Training(Model, lightning.LightningModule):");
+  if (has_loader(drawn)) {
+    to.add(1, "def training_step(self, batch, i):").add(2, "return loss_of(self, *batch, self.global_step)");
+  } else {
+    to.add(1, "seen = 0").gap().add(1, "def training_step(self, x, i):").add(2, "self.seen += 1");
+    to.add(2, fmt::format("return loss_of(self, self.global_step, (self.seen - 1) % {})", drawn.at("accumulation")));
+  }
   to.gap().add(1, "def configure_optimizers(self):");
   if (is_on(drawn, "schedule"))
     to.add(2, "return [self.optimizer], [{\"scheduler\": self.schedule, \"interval\": \"step\"}]");
@@ -72,16 +82,23 @@ void add_lightning(const Case& drawn, Lines& to) {
     options.push_back(precision.substr(2));
   add_words(options, 2, to);
   to.add(1, ")");
-  to.add(1, "batches = torch.utils.data.DataLoader(range(64), batch_size=None)  # loss_of() has its own");
+  to.add(1, has_loader(drawn)
+                ? "batches = torch.utils.data.DataLoader(Samples(), 6)"
+                : "batches = torch.utils.data.DataLoader(range(64), batch_size=None)  # loss_of() has its own");
   to.add(1, "trainer.fit(model, batches, ckpt_path=saved)");
   to.add_if(resumes(drawn), 1, "trainer.save_checkpoint(FOLDER)").add(1, "return model");
 }
 
 void add_trainer(const Case& drawn, Lines& to) {
-  to.gap().add(0, "class Training(transformers.Trainer):").add(1, "seen = 0");
-  to.gap().add(1, "def compute_loss(self, net, inputs, return_outputs=False, num_items_in_batch=None):");
-  to.add(2, "self.seen += 1");
-  to.add(2, fmt::format("return loss_of(net, self.state.global_step, (self.seen - 1) % {})", drawn.at("accumulation")));
+  const char* const loss = "def compute_loss(self, net, inputs, return_outputs=False, num_items_in_batch=None):";
+  to.gap().add(0, "class Training(transformers.Trainer):");
+  if (has_loader(drawn)) {
+    to.add(1, loss).add(2, "return loss_of(net, *inputs, self.state.global_step)");
+  } else {
+    to.add(1, "seen = 0").gap().add(1, loss).add(2, "self.seen += 1");
+    to.add(2,
+           fmt::format("return loss_of(net, self.state.global_step, (self.seen - 1) % {})", drawn.at("accumulation")));
+  }
   if (is_deepspeed(drawn)) {
     // It takes no notice of `optimizers` then (transformers #38753).
     to.gap().add(1, "def create_optimizer(self, model=None):").add(2, "self.optimizer = self.made[0]");
@@ -103,6 +120,7 @@ void add_trainer(const Case& drawn, Lines& to) {
                                       "report_to=\"none\"",
                                       "disable_tqdm=True",
                                       "remove_unused_columns=False"};
+  if (has_loader(drawn)) options.emplace_back("train_sampling_strategy=\"sequential\"");
   if (is_deepspeed(drawn))
     options.emplace_back("deepspeed=CONFIG");
   else
@@ -118,9 +136,13 @@ void add_trainer(const Case& drawn, Lines& to) {
     options.emplace_back("save_strategy=\"no\"");
   add_words(options, 2, to);
   to.add(1, ")");
-  to.add(1, "samples = [{\"x\": torch.zeros(1)}] * 800  # loss_of() has its own");
+  to.add_if(!has_loader(drawn), 1, "samples = [{\"x\": torch.zeros(1)}] * 800  # loss_of() has its own");
   to.add(1, fmt::format("made = (optimizer, {})", is_on(drawn, "schedule") ? "schedule" : "None"));
-  to.add(1, "trainer = Training(model, options, train_dataset=samples, optimizers=made)");
+  if (has_loader(drawn))
+    to.add(1, "collate = torch.utils.data.default_collate")
+        .add(1, "trainer = Training(model, options, collate, train_dataset=Samples(), optimizers=made)");
+  else
+    to.add(1, "trainer = Training(model, options, train_dataset=samples, optimizers=made)");
   to.add_if(is_deepspeed(drawn), 1, "trainer.made = made");
   to.add(1, "trainer.train(resume_from_checkpoint=saved)").add(1, "return trainer.model_wrapped");
 }
@@ -138,9 +160,11 @@ void add_loop_imports(const Case& drawn, Lines& to) {
   to.add_if(loop == "trainer", 0, "import transformers");
   if (loop == "accelerate") {
     to.add(0, "from accelerate import Accelerator");
-    const std::string handler = ddp_words(drawn).empty() ? "" : ", DistributedDataParallelKwargs";
-    to.add(0, is_deepspeed(drawn) ? "from accelerate.utils import DeepSpeedPlugin"
-                                  : "from accelerate.utils import DataLoaderConfiguration" + handler);
+    std::vector<std::string> names;
+    if (sets_up_loaders(drawn)) names.emplace_back("DataLoaderConfiguration");
+    if (is_deepspeed(drawn)) names.emplace_back("DeepSpeedPlugin");
+    if (!ddp_words(drawn).empty()) names.emplace_back("DistributedDataParallelKwargs");
+    if (!names.empty()) to.add(0, fmt::format("from accelerate.utils import {}", fmt::join(names, ", ")));
   }
   to.add_if(loop == "fabric", 0, "from lightning.fabric import Fabric");
   to.add_if(loop == "fabric", 0, "from lightning.fabric.strategies import DDPStrategy");
@@ -206,12 +230,19 @@ void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to) 
   add_optimizer_step(drawn, 2, to);
 }
 
-void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to) {
+void add_trainer_objects(const Case& drawn, Lines& to) {
   to.gap().add(0, folder_of_state());
-  to.gap().add(0, "def loss_of(net, step, micro):").add(1, "x, y = batch(step, micro)");
+  if (has_loader(drawn))
+    to.gap().add(0, "def loss_of(net, x, y, step):");
+  else
+    to.gap().add(0, "def loss_of(net, step, micro):").add(1, "x, y = batch(step, micro)");
   add_loss(drawn, 1, to);
   to.add(1, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")").add(1, "return loss");
   drawn.at("loop") == "lightning" ? add_lightning(drawn, to) : add_trainer(drawn, to);
+}
+
+void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to) {
+  add_trainer_objects(drawn, to);
   const int steps = std::stoi(drawn.at("steps"));
   to.gap().add(0, "dist.init_process_group(\"gloo\")").add(0, "if PLAIN:");
   to.add(1, fmt::format("model, net, optimizer{} = build(1)", schedule_of(drawn)));
@@ -221,6 +252,11 @@ void add_trainer_program(const Case& drawn, const std::string& divided, Lines& t
   add_gradients(drawn, 2, to);
   add_clipping(drawn, 2, to);
   add_optimizer_step(drawn, 2, to);
+  add_fit(drawn, to);
+}
+
+void add_fit(const Case& drawn, Lines& to) {
+  const int steps = std::stoi(drawn.at("steps"));
   to.add(0, "else:");
   if (!resumes(drawn)) {
     to.add(1, fmt::format("net = fit(1, {}, None)", steps));

@@ -6,9 +6,6 @@
 namespace seeksim::harness::torch {
 namespace {
 
-constexpr int kTokens = 11;  // and classes
-constexpr int kSamples = 6;  // of a rank's micro-batch
-
 // What a block is made of; the model adds what it gives to what it got.
 std::string block_of(const Case& drawn, const std::string& width) {
   const char* const kind = drawn.at("norm") == "batch" ? "BatchNorm1d" : "LayerNorm";
@@ -20,7 +17,7 @@ std::string block_of(const Case& drawn, const std::string& width) {
 void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
   const std::string inputs = drawn.at("inputs");
   to.add_if(inputs != "numbers", 2,
-            fmt::format("self.embed = nn.Embedding({}, {}{})", kTokens, width,
+            fmt::format("self.embed = nn.Embedding({}, {}{})", kWords, width,
                         drawn.at("sparse") == "on" ? ", sparse=not PLAIN" : ""));
   const std::string block = block_of(drawn, width);
   if (drawn.at("depth") == "1" && drawn.at("norm") == "off" && drawn.at("dropout") == "off")
@@ -42,7 +39,7 @@ void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
   if (drawn.at("buffer") == "on")
     to.add(2, "self.register_buffer(\"count\", torch.tensor(0))")
         .add(2, fmt::format("self.register_buffer(\"shift\", torch.randn({}))", width));
-  const std::string head = fmt::format("nn.Linear({}, {})", width, kTokens);
+  const std::string head = fmt::format("nn.Linear({}, {})", width, kWords);
   to.add(2, "self.head = " + (drawn.at("normed") == "on" ? fmt::format("weight_norm({})", head) : head));
   to.add_if(drawn.at("tied") == "on", 2, "self.head.weight = self.embed.weight");
   to.add_if(drawn.at("hook") == "weight", 2, "self.head.bias.register_hook(lambda gradient: gradient * 0.5)");
@@ -70,10 +67,13 @@ std::string add_head(const Case& drawn, Lines& to) {
 void add_forward(const Case& drawn, Lines& to) {
   const std::string recompute = drawn.at("recompute");
   const std::string one = drawn.at("depth") == "1" ? "self.blocks[0]" : "block";
-  const std::string block = recompute == "off"
-                                ? one + "(h)"
-                                : fmt::format("({0}(h) if PLAIN else checkpoint({0}, h, use_reentrant={1}))", one,
-                                              recompute == "on" ? "False" : "True");
+  const bool of_deepspeed = recompute.starts_with("deepspeed");
+  const std::string call = recompute == "deepspeed" ? "activations.checkpoint"
+                           : of_deepspeed           ? "activations.non_reentrant_checkpoint"
+                                                    : "checkpoint";
+  const std::string options = of_deepspeed ? "" : recompute == "on" ? ", use_reentrant=False" : ", use_reentrant=True";
+  const std::string block =
+      recompute == "off" ? one + "(h)" : fmt::format("({0}(h) if PLAIN else {1}({0}, h{2}))", one, call, options);
   to.add(0, "").add(
       1, fmt::format("def forward(self, {}, {}):", drawn.at("inputs") == "numbers" ? "h" : "x", turn_of(drawn)));
   to.add_if(drawn.at("inputs") != "numbers", 2, "h = self.embed(x)");
@@ -115,11 +115,11 @@ void add_data(const Case& drawn, Lines& to) {
   to.add(1, "generator = torch.Generator().manual_seed((step * 100 + micro) * 64 + dist.get_rank())");
   if (drawn.at("inputs") == "numbers")
     // Of fp32 also where somebody sets another default.
-    to.add(1, fmt::format("x = torch.randn({}, {}, generator=generator{}", kSamples, drawn.at("width"),
+    to.add(1, fmt::format("x = torch.randn({}, {}, generator=generator{}", kInMicroBatch, drawn.at("width"),
                           narrow_type(drawn).empty() ? ")" : ", dtype=torch.float32)" + narrow_type(drawn)));
   else
-    to.add(1, fmt::format("x = torch.randint(0, {}, ({},), generator=generator)", kTokens, kSamples));
-  to.add(1, fmt::format("return x, torch.randint(0, {}, ({},), generator=generator)", kTokens, kSamples));
+    to.add(1, fmt::format("x = torch.randint(0, {}, ({},), generator=generator)", kWords, kInMicroBatch));
+  to.add(1, fmt::format("return x, torch.randint(0, {}, ({},), generator=generator)", kWords, kInMicroBatch));
 }
 
 }  // namespace seeksim::harness::torch

@@ -9,9 +9,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-constexpr int kWords = 11;        // and classes
-constexpr int kInMicroBatch = 6;  // of a micro-batch
-
 bool has_tokens(const Case& drawn) { return drawn.at("inputs") == "tokens"; }
 bool are_given(const Case& drawn) { return drawn.at("layers") == "given"; }  // as modules
 bool has_replicas(const Case& drawn) { return drawn.at("ways") == "half"; }  // of the pipeline, two

@@ -35,6 +35,7 @@ void add_head(const Case& drawn, const std::string& name, const std::string& fro
 }
 
 void add_imports(const Case& drawn, Lines& to) {
+  const std::string& recompute = drawn.at("recompute");
   const bool accumulates = drawn.at("accumulation") != "1" && drawn.at("sync") == "last";
   const bool gathers = drawn.at("gather") != "off" || drawn.at("look") == "whole";
   const bool looks = drawn.at("look") == "state", sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn);
@@ -54,12 +55,15 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(carries_state(drawn), 0, "from types import SimpleNamespace");
   to.add_if(is_deepspeed(drawn), 0, "import deepspeed");
   to.add_if(carries_state(drawn), 0, "from deepspeed.checkpoint import ds_to_universal");
+  if (recompute.starts_with("deepspeed"))
+    to.add(0, "import deepspeed.runtime.activation_checkpointing.checkpointing as activations");
   to.add_if(is_deepspeed(drawn) && drawn.at("wrapper") != "zero0" && drawn.at("gather") == "whole", 0,
             "from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint");
   if (drawn.at("optimizer") == "muon")
     to.add(0, "import torch._dynamo")
         .add(0, "torch._dynamo.config.disable = True  # else Muon's kernels are compiled, for long")
         .add(0, "from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam");
+  to.add_if(drawn.at("optimizer") == "cpu_adam", 0, "from deepspeed.ops.adam import DeepSpeedCPUAdam");
   to.add_if(is_on(drawn, "leaf"), 0, "from deepspeed.utils import set_z3_leaf_modules");
   add_imports_of_edit(drawn, to);
   to.add(0, "import torch").add(0, "import torch.distributed as dist");
@@ -76,7 +80,7 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(is_on(drawn, "redundancy"), 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
   to.add_if(is_on(drawn, "shard_last"), 0, "from torch.distributed.tensor import Shard");
   to.add_if(is_on(drawn, "normed"), 0, "from torch.nn.utils.parametrizations import weight_norm");
-  to.add_if(drawn.at("recompute") != "off", 0, "from torch.utils.checkpoint import checkpoint");
+  to.add_if(recompute == "on" || recompute == "reentrant", 0, "from torch.utils.checkpoint import checkpoint");
   add_loop_imports(drawn, to);
   to.gap().add(0, "PLAIN = \"--plain\" in sys.argv");
   to.add_if(moves(drawn), 0, "FIRST = \"--first\" in sys.argv  # as many steps as come before it is resumed");
@@ -138,6 +142,10 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   Case bare = drawn;
   bare["redundancy"] = "off";
   drawn.at("optimizer") == "muon" ? add_muon(depth, to) : void(to.add(depth, "optimizer = " + optimizer_of(bare)));
+  if (drawn.at("optimizer") == "cpu_adam")
+    to.add(depth, "if not PLAIN:")
+        .add(depth + 1, fmt::format("optimizer = DeepSpeedCPUAdam({}, lr=0.01, weight_decay=0.01)",
+                                    drawn.at("frozen") == "off" ? "net.parameters()" : "trained"));
   if (is_on(drawn, "redundancy")) to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
@@ -155,6 +163,8 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   if (zero && drawn.at("precision") == "fp16")
     to.add(depth + 1, "own = net.torch_autocast_z0_gradscaler or net.optimizer.torch_autocast_gradscaler")
         .add(depth + 1, "own._init_scale = 2.0**10  # there is no key for it");
+  if (drawn.at("activations") != "kept")
+    to.add(depth, "if not PLAIN:").add(depth + 1, "activations.configure(None, partition_activations=True)");
   if (drawn.at("compile") == "whole")
     to.add(depth, "if not PLAIN:").add(depth + 1, "net.compile(backend=\"aot_eager\")");
 }
@@ -228,7 +238,9 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
 void add_end(const Case& drawn, Lines& to) {
   const std::string& steps = drawn.at("steps");
   const std::string turn = !goes_by_micro_batch(drawn) ? steps : drawn.at("branch") == "late" ? "1" : "0";
-  const std::string last = fmt::format("batch({}, 0)[0], {})", steps, turn);
+  const std::string x =
+      has_loader(drawn) ? "torch.stack([Samples()[i][0] for i in range(6)])" : fmt::format("batch({}, 0)[0]", steps);
+  const std::string last = fmt::format("{}, {})", x, turn);
   // Of two models the last one: both have the same names.
   to.add(0, casts_by_hand(drawn) ? fmt::format("by_hand(model, {0} if PLAIN else net({0}", last) : "net(" + last);
   to.add(0, "dist.destroy_process_group()");
@@ -266,6 +278,7 @@ void add_step(const Case& drawn, const std::string& divided, Lines& to) {
 void add_training(const Case& drawn, Lines& to) {
   const std::string& micro_batches = drawn.at("accumulation");
   const std::string divided = micro_batches == "1" ? "loss" : fmt::format("(loss / {})", micro_batches);
+  if (has_loader(drawn)) return add_epochs_program(drawn, to);
   if (is_trainer(drawn)) return add_trainer_program(drawn, divided, to);
   const int steps = std::stoi(drawn.at("steps"));
   if (moves(drawn))
@@ -395,7 +408,7 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
   }
   add_imports(drawn, script);
   add_model(drawn, script);
-  add_data(drawn, script);
+  has_loader(drawn) ? add_samples(drawn, script) : add_data(drawn, script);
   add_cast(drawn, script);
   if (is_deepspeed(drawn)) add_config(drawn, script);
   add_build(drawn, script);
@@ -411,6 +424,7 @@ std::string plain_key(const Case& drawn) {
   if (is_pipe(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "pipe, evaluated" : "pipe";
   if (fills_with_zeros(drawn)) key += "zeros";
   if (edits_weight_first(drawn)) key += "first";
+  if (has_loader(drawn)) key += drawn.at("loop");  // which deals samples out
   if (drawn.at("edit") != "off" && drawn.at("wrapper") == "zero3") key += "block";
   if (scales_loss(drawn)) key += drawn.at("backward");  // which loss it is called of
   for (const Feature& one : features())

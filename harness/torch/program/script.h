@@ -21,6 +21,9 @@ int ranks_before(const Case& drawn);  // that save it
 // DeepSpeed's own program turns the state of some ranks into one for others.
 bool carries_state(const Case& drawn);
 
+inline constexpr int kWords = 11;        // that tokens are, and classes
+inline constexpr int kInMicroBatch = 6;  // samples of a rank
+
 // Lines of a Python program.
 class Lines {
  public:
@@ -91,6 +94,14 @@ void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to);
 void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to);  // from its loss to its end
 std::string folder_of_state();                                                       // the line that names it
 bool has_own_loop(const Case& drawn);
+
+// Samples that a DataLoader has, and its driver deals out: they, and all from there to the program's end.
+bool has_loader(const Case& drawn);
+void add_samples(const Case& drawn, Lines& to);
+void add_epochs_program(const Case& drawn, Lines& to);
+// Of Lightning's and transformers' Trainers: what they are made with; and the branch that lets them train.
+void add_trainer_objects(const Case& drawn, Lines& to);
+void add_fit(const Case& drawn, Lines& to);
 bool is_trainer(const Case& drawn);  // it has the loop over steps, too
 
 bool is_on(const Case& drawn, const char* name);

@@ -23,8 +23,9 @@ Names zero_optimization(const Case& drawn) {
       words.push_back(fmt::format("\"{}\": {}", one.key, python_value(drawn.at(one.name))));
   }
   if (is_on(drawn, "offload"))
-    words.push_back(fmt::format("\"offload_optimizer\": {{\"device\": \"cpu\"{}}}",
-                                is_on(drawn, "pinned") ? ", \"pin_memory\": True" : ""));
+    words.push_back(fmt::format("\"offload_optimizer\": {{\"device\": \"cpu\"{}{}}}",
+                                is_on(drawn, "pinned") ? ", \"pin_memory\": True" : "",
+                                drawn.at("ratio") == "1" ? "" : ", \"ratio\": " + drawn.at("ratio")));
   if ((drawn.at("gather") == "16bit" || drawn.at("look") == "whole") && drawn.at("wrapper") == "zero3")
     words.emplace_back("\"stage3_gather_16bit_weights_on_model_save\": True");
   if (is_on(drawn, "offload_param")) words.emplace_back("\"offload_param\": {\"device\": \"cpu\"}");

@@ -85,7 +85,23 @@ def _watch_engine(module: ModuleType, watcher: Any) -> None:
     around("_take_model_step", step)  # what the pipeline's engine calls
 
 
+def _watch_recomputation(module: ModuleType, watcher: Any) -> None:
+    """Reentrant checkpointing, torch's or DeepSpeed's: an autograd function around a part of the forward pass."""
+    function = getattr(module, "CheckpointFunction", None)
+    if function is None:
+        return
+    own = function.forward
+
+    def forward(ctx: Any, *given: Any) -> Any:
+        with watcher.recomputing(given):
+            return own(ctx, *given)
+
+    function.forward = staticmethod(forward)
+
+
 def watch(watcher: Any) -> None:
-    """Lets the watcher see DeepSpeed, if the script imports it."""
+    """Lets the watcher see DeepSpeed, if the script imports it, and what is recomputed."""
+    for name in ("torch.utils.checkpoint", "deepspeed.runtime.activation_checkpointing.checkpointing"):
+        when_imported(name, lambda module: _watch_recomputation(module, watcher))
     when_imported("deepspeed.comm.torch", _compile_nothing)
     when_imported("deepspeed.runtime.engine", lambda module: _watch_engine(module, watcher))

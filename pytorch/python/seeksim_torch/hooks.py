@@ -4,7 +4,7 @@ import contextlib
 import threading
 import weakref
 from types import ModuleType
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -62,6 +62,7 @@ class Watcher:
         self.micro_batch = 0
         self.phase = "init"
         self.order = 0
+        self.recomputed = False  # inside a forward pass without gradients that the backward pass will repeat with them
         self.backwards = 0  # inside how many backward passes we are: checkpointing nests them, engines wrap them
         self.optimizers = 0  # inside how many optimizers' step() we are
         self.bare = False  # the optimizer's step is none of the training: it makes a state
@@ -109,6 +110,16 @@ class Watcher:
 
     # ------------------------------------------------------------------------------------------------------ forward
 
+    @contextlib.contextmanager
+    def recomputing(self, given: Iterable[Any]) -> Iterator[None]:
+        """Around what reentrant checkpointing runs without gradients. Where no input has one, nothing is repeated."""
+        before = self.recomputed
+        self.recomputed = any(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
+        try:
+            yield
+        finally:
+            self.recomputed = before
+
     def before_forward(self, module: torch.nn.Module, args: Any) -> None:
         # A closure runs forward and backward passes inside an optimizer's step.
         if self.phase == "init" or (self.phase == "optimizer" and not self.engines):
@@ -136,7 +147,8 @@ class Watcher:
         every = self.record.weights_every
         if not every or self.step % every or self.micro_batch or self.phase != "forward":
             return
-        if not torch.is_grad_enabled() or type(module).__name__ == "FullyShardedDataParallel":
+        trains = torch.is_grad_enabled() or self.recomputed
+        if not trains or type(module).__name__ == "FullyShardedDataParallel":
             return
         prefix = self.names.get(module, "")
         for name, weight in sorted(self.own_weights(module).items()):

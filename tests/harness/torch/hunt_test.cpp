@@ -338,7 +338,7 @@ TrialVerdict compared(Grade expected, Grade found, std::size_t in_one) {
   comparison.only_in_a = in_one;
   if (found != Grade::bits) comparison.first = FirstDifference();
   verdict.found = comparison;
-  judge_distance(verdict, true);
+  judge_distance(verdict);
   return verdict;
 }
 
