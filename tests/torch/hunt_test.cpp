@@ -96,6 +96,14 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
         Planted{"pipe_tied_apart", "pipe", "tied=on", {"inputs=tokens", "ways=all", "reused=off"}},
         Planted{"accelerate_backward_undivided", "ddp", "accumulation=", {"optimizer=sgd", "loop=accelerate"}},
+        Planted{"accelerate_ranks_read_alike",
+                "ddp",
+                "loader=",
+                {"loop=accelerate", "loader=even,short,uneven", "deals=split,batches", "np=2,4"}},
+        Planted{"trainer_short_step_divided",
+                "ddp",
+                "loader=short",
+                {"optimizer=sgd", "loop=trainer", "loader=even,short,uneven", "accumulation=2,4"}},
         Planted{"fabric_does_not_clip", "ddp", "clip=on", {"optimizer=sgd", "loop=fabric"}},
         Planted{"trainer_does_not_clip", "ddp", "clip=on", {"optimizer=sgd", "loop=trainer"}}),
     [](const auto& one) { return one.param.module; });
@@ -125,6 +133,12 @@ TEST_F(Hunted, ValidationBehindARecomputedStepIsSeenAsThat) {
 }
 
 // The first weights that were looked at were all frozen.
+TEST_F(Hunted, WeightsOfBlocksThatAreRecomputedAreCompared) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=ddp, inputs=tokens, recompute=reentrant"}, false), 0);
+  if (!has("deepspeed")) GTEST_SKIP() << "the rest takes DeepSpeed";
+  EXPECT_STATUS(hunt({"--case", "wrapper=zero1, inputs=tokens, recompute=deepspeed"}, false), 0);
+}
+
 TEST_F(Hunted, GradientsOfFrozenWeightsAreNotMissed) {
   EXPECT_STATUS(hunt({"--case", "wrapper=fsdp1, np=1, accumulation=2, frozen=block, wrap=root"}, false), 0);
   EXPECT_EQ(told()["end"], "same") << told();

@@ -259,6 +259,7 @@ const std::vector<Need>& needs() {
       {"ratio", "sub_group", {"100"}},
       {"ratio", "optimizer", {"cpu_adam"}},
       {"activations", "recompute", {"deepspeed", "deepspeed_new"}},
+      {"activations", "loop", {"own"}},
       {"scale", "precision", {"fp16", "half"}},
       {"turned", "frozen", {"off"}},
       {"turned", "loop", {"own"}},
@@ -420,6 +421,7 @@ std::optional<Case> with_both(const Feature& a, const std::string& of_a, const F
   // Some go only with others: the plain helpers are taken along.
   if (cannot_be(drawn).empty()) return drawn;
   for (const auto& [name, value] : Case{{"find_unused", "on"},
+                                        {"offload", "on"},
                                         {"precision", "half"},
                                         {"optimizer", "sgd"},
                                         {"inputs", "numbers"},

@@ -87,6 +87,15 @@ const std::vector<KnownFinding>& known_findings() {
         {"added_as", {"fp32"}},
         {"reused", {"on"}}}},
       {"pipeline-seeds-recomputed", {{"wrapper", {"pipe"}}, {"dropout", {"on"}}, {"recompute", {"on", "reentrant"}}}},
+      {"partition-activations", {{"wrapper", {"zero0", "zero1", "zero2", "zero3"}}, {"activations", {"parts"}}}},
+      {"zero-edit-clip",
+       {{"wrapper", {"zero1", "zero2", "zero3"}}, {"edit", {"gradient"}}, {"offload", {"on"}}, {"clip", {"on"}}}},
+      {"compiled-buffer",
+       {{"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"}},
+        {"buffer", {"on"}},
+        {"compile", {"whole"}}}},
+      {"lightning-resumed-epoch",
+       {{"wrapper", {"ddp"}}, {"loop", {"lightning"}}, {"loader", {"even", "short", "uneven"}}, {"resume", {"on"}}}},
       {"pipeline-clip", {{"wrapper", {"pipe"}}, {"stage", {"0"}}, {"clip", {"on"}}, {"precision", {"fp32"}}}},
   };
   return all;
