@@ -244,4 +244,18 @@ int Subreaper::kill_the_left() {
   return killed;
 }
 
+long processor_ticks(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(name_end + 1));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) rest >> skipped;
+  long user = 0, system = 0, user_below = 0, system_below = 0;
+  rest >> user >> system >> user_below >> system_below;
+  return user + system + user_below + system_below;
+}
+
 }  // namespace seeksim::harness::torch

@@ -30,6 +30,9 @@ Ending ending_of(int wait_status);
 // group of its own and is killed when this program is gone. Throws BadInput where it cannot be started.
 pid_t spawn(const std::vector<std::string>& command, const Environment& environment, int out, int err);
 
+// Processor time that a process and the children that it has waited for have used, in clock ticks; 0 where it is gone.
+long processor_ticks(pid_t pid);
+
 // What a command printed, and how it ended.
 struct Captured {
   Ending ending;

@@ -15,9 +15,7 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 
 #include "harness/torch/outlet.h"
@@ -56,21 +54,6 @@ int port_if_free(int port) {
   if (fd >= 0) ::close(fd);
   errno = error;
   return fine ? ntohs(address.sin_port) : -1;
-}
-
-// Processor time that a process and the children that it has waited for have used, in clock ticks; 0 where it is gone.
-long ticks_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::istringstream rest(text.substr(name_end + 1));
-  std::string skipped;
-  for (int i = 0; i < 11; ++i) rest >> skipped;
-  long user = 0, system = 0, user_below = 0, system_below = 0;
-  rest >> user >> system >> user_below >> system_below;
-  return user + system + user_below + system_below;
 }
 
 struct Started {
@@ -207,10 +190,10 @@ bool Job::progressed() {
   for (const Outlet& outlet : outlets_) seen.push_back(outlet.bytes());
   for (const auto& [rank, now] : heads()) {
     seen.push_back(now.entries);
-    if (now.pid > 0) ticks += ticks_of(pid_t(now.pid));
+    if (now.pid > 0) ticks += processor_ticks(pid_t(now.pid));
   }
   if (plan_.direct && ticks == 0) {
-    for (const Started& one : processes_) ticks += one.running ? ticks_of(one.pid) : 0;
+    for (const Started& one : processes_) ticks += one.running ? processor_ticks(one.pid) : 0;
   }
   const double used_s = double(ticks - ticks_) / double(::sysconf(_SC_CLK_TCK));
   const bool busy = used_s > std::max(kIdleShare * seconds_since(progressed_) * plan_.ranks, kIdle_s);

@@ -76,6 +76,10 @@ WarmStart::WarmStart(const Start& start, const std::vector<std::string>& modules
   ::close(out[0]);
 }
 
+double WarmStart::processor_s() const {
+  return pid_ > 0 ? double(processor_ticks(pid_)) / double(::sysconf(_SC_CLK_TCK)) : 0;
+}
+
 WarmStart::~WarmStart() {
   if (pid_ > 0) {
     ::kill(-pid_, SIGKILL);

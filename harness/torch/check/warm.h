@@ -23,6 +23,8 @@ class WarmStart {
   // What stands before the script (Start::ranks_with); empty where it is not ready.
   const std::vector<std::string>& ranks_with() const { return ranks_with_; }
   const std::string& why() const { return why_; }
+  // What it and the ranks that have ended have used of the processor.
+  double processor_s() const;
 
  private:
   std::string folder_, why_;

@@ -110,7 +110,7 @@ class Hunting {
   std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
   std::optional<FolderLock> lock_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
-  double earlier_s_ = 0, told_s_ = 0;
+  double earlier_s_ = 0, earlier_processor_s_ = 0, told_s_ = 0;
   int earlier_runs_ = 0, cases_ = 0;  // of this command
   bool interrupted_ = false;
 };
@@ -147,6 +147,7 @@ Hunting::Hunting(const HuntRequest& request, const Print& print)
   const std::string file = folder_->path() + "/hunt.json";
   if (fs::exists(file)) load_state(file, state_, coverage_);
   earlier_s_ = state_.wall_s;
+  earlier_processor_s_ = state_.processor_s;
   earlier_runs_ = state_.runs;
 }
 
@@ -286,13 +287,13 @@ bool Hunting::over() const {
 
 void Hunting::save() {
   state_.wall_s = earlier_s_ + seconds_since(began_);
+  state_.processor_s = earlier_processor_s_ + processor_s() + trials_.processor_s();
   state_.runs = earlier_runs_ + trials_.runs();
   write_file(folder_->path() + "/hunt.json", dump(to_json(state_, coverage_)));
 }
 
 Outcome Hunting::outcome() {
   trials_.end();
-  state_.processor_s += processor_s();
   save();
   Outcome outcome;
   outcome.name = "hunt";

@@ -48,7 +48,9 @@ class Trials {
 
   const std::string& torch() const { return start_.built.torch; }
   int runs() const { return runs_; }
-  // Ends the process that starts ranks, whose processor time then counts.
+  // Of the process that starts ranks, and of those that have ended; 0 once it was ended, and counts as any other.
+  double processor_s() const { return warm_ ? warm_->processor_s() : 0; }
+  // Ends the process that starts ranks.
   void end() { warm_.reset(); }
 
  private:
