@@ -17,6 +17,7 @@ struct RecordPlan {
   bool stacks = true;     // the script's frames behind each collective
   int weights_every = 1;  // hashes of the weights that forward passes used, every this many steps; 0: never
   bool gradients = true;  // a hash of each gradient, as the optimizer gets it
+  bool whole = false;     // weights and gradients that are spread over ranks are gathered for that
   int max_mib = 512;      // size limit of a rank's record
 };
 

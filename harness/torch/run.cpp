@@ -330,6 +330,7 @@ Json plan_json(const TorchScenario& scenario, const Start& start) {
             {"stacks", torch.record.stacks},
             {"weights_every", torch.record.weights_every},
             {"gradients", torch.record.gradients},
+            {"whole", torch.record.whole},
             {"max_mib", torch.record.max_mib}}},
           {"faults", faults},
           {"turns", start.turns},

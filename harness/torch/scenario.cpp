@@ -30,6 +30,8 @@ const Keys<RecordPlan>& record_keys() {
       {"weights_every", at(&RecordPlan::weights_every), integer(0, 1'000'000), kNoBit,
        "A hash of each parameter that a forward pass used, every this many steps; 0: never."},
       {"gradients", at(&RecordPlan::gradients), flag(), kNoBit, "A hash of each gradient, as the optimizer gets it."},
+      {"whole", at(&RecordPlan::whole), flag(), kNoBit,
+       "Gather weights and gradients of tensor parallel layers, by collectives that the script does not make."},
       {"max_mib", at(&RecordPlan::max_mib), integer(1, 1 << 20), kNoBit,
        "Size limit of a rank's record, in MiB. What no longer fits is counted, and the run is red."},
   };

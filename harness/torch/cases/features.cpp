@@ -62,8 +62,8 @@ std::vector<Feature> all_features() {
           "optimizer",
           {"sgd", "adamw", "groups", "foreach", "fused", "amsgrad", "adagrad", "nadam", "rmsprop", "asgd", "muon",
            "cpu_adam"},
-          "SGD with momentum; AdamW, with two groups of parameters, foreach, fused, amsgrad; others; DeepSpeed's Muon; "
-          "DeepSpeed's AdamW for the CPU"),
+          "SGD with momentum; AdamW, with two groups of parameters, foreach, fused, amsgrad; others; DeepSpeed's Muon "
+          "(with tensor parallel layers torch's, of matrices alone); DeepSpeed's AdamW for the CPU"),
       of_training("steps", {"2", "4"}, "of the training; where it resumes, it does so in the middle"),
       of_training("accumulation", {"1", "2", "4"}, "micro-batches of a step"),
       of_training("clip", off_on, "the gradient's norm is clipped"),
@@ -291,6 +291,28 @@ const std::vector<Need>& needs() {
       {"aligned", "stage", {"1"}, "pipe"},
       {"offload", "stage", {"1"}, "pipe"},
       {"from_fp32", "stage", {"1"}, "pipe"},
+      {"shared_by", "over", {"fsdp2", "hsdp", "replicate", "ddp", "hand"}},
+      {"words", "inputs", {"tokens"}},
+      {"retied", "tied", {"on"}},
+      {"retied", "words", {"rows", "columns"}},
+      {"retied", "logits", {"column", "row", "parallel"}},
+      {"stream", "split", {"sequence"}},
+      {"stream", "words", {"rows", "columns"}},
+      {"stream", "logits", {"column", "row", "parallel"}},
+      {"scattered", "split", {"pair", "dtensor", "column", "row", "sequence"}},
+      {"clips", "clip", {"on"}},
+      {"wrap", "over", {"fsdp2", "hsdp"}, "tp"},
+      {"prefetch", "over", {"fsdp2", "hsdp"}, "tp"},
+      {"reshard", "over", {"fsdp2", "hsdp"}, "tp"},
+      {"shard_last", "over", {"fsdp2", "hsdp"}, "tp"},
+      {"on_cpu", "over", {"fsdp2", "hsdp"}, "tp"},
+      {"divide", "over", {"fsdp2", "hsdp"}, "tp"},
+      {"keep", "over", {"fsdp2", "hsdp"}, "tp"},
+      {"sync", "over", {"fsdp2", "hsdp", "replicate", "ddp"}, "tp"},
+      {"ddp_bucket", "over", {"ddp"}, "tp"},
+      {"bucket_view", "over", {"ddp"}, "tp"},
+      {"find_unused", "over", {"ddp"}, "tp"},
+      {"static_graph", "over", {"ddp"}, "tp"},
   };
   return all;
 }
@@ -311,6 +333,7 @@ const std::vector<Feature>& features() {
   static const std::vector<Feature> all = [] {
     std::vector<Feature> rows = all_features();
     add_pipe_features(rows);
+    add_tensor_features(rows);
     return rows;
   }();
   return all;

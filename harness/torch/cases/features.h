@@ -48,6 +48,12 @@ std::vector<Rule> impossible_of_pipe();
 const std::vector<Rule>& expected_of_pipe();
 bool is_pipe(const Case& drawn);
 
+// Tensor parallel layers, whose ranks have a part of each weight: the same.
+void add_tensor_features(std::vector<Feature>& to);
+std::vector<Rule> impossible_of_tensors();
+const std::vector<Rule>& expected_of_tensors();
+bool is_tensors(const Case& drawn);
+
 // "wrapper=zero3, tied=on": the wrapper and all that is not plain.
 std::string case_text(const Case& drawn);
 // The reverse, without spaces or with them. Throws BadInput.

@@ -178,6 +178,8 @@ const std::vector<Rule>& impossible() {
     std::vector<Rule> rules = impossible_of_others();
     const std::vector<Rule> of_pipe = impossible_of_pipe();
     rules.insert(rules.end(), of_pipe.begin(), of_pipe.end());
+    const std::vector<Rule> of_tensors = impossible_of_tensors();
+    rules.insert(rules.end(), of_tensors.begin(), of_tensors.end());
     return rules;
   }();
   return all;
@@ -253,7 +255,9 @@ Rule expected_of(const Case& drawn) {
        "Weights lie unaligned in a flat buffer, where a small product of matrices rounds otherwise."},
       {{{"ds_linear", {"true"}}}, Grade::reassociated, "DeepSpeed's linear layer multiplies in another shape."},
   };
-  const std::vector<Rule>& rules = is_pipe(drawn) ? expected_of_pipe() : of_others;
+  const std::vector<Rule>& rules = is_pipe(drawn)      ? expected_of_pipe()
+                                   : is_tensors(drawn) ? expected_of_tensors()
+                                                       : of_others;
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.covers(drawn); });
   Rule rule = found == rules.end() ? Rule() : *found;
   const std::string& precision = drawn.at("precision");

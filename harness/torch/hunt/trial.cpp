@@ -145,7 +145,9 @@ void Trials::warm_up() {
 }
 
 Trials::Ran Trials::start(const Case& drawn, const std::string& folder, const std::string& name, bool plain,
-                          const Way& way) {
+                          const Way& given) {
+  Way way = given;
+  way.whole = is_tensors(drawn);
   const std::string script = folder + "/case.py";
   write_file(script, script_of(drawn, "case.py", "Drawn by seeksim torch hunt."));
   std::error_code ignored;
@@ -167,6 +169,7 @@ Trials::Ran Trials::start_one(int ranks, const std::vector<std::string>& command
   scenario.torch.ranks = ranks;
   scenario.torch.timeout_s = kTimeout_s;
   scenario.torch.sums = way.sums;
+  scenario.torch.record.whole = way.whole;
   std::error_code ignored;
   fs::remove_all(out, ignored);
   make_folder(out, "--out");

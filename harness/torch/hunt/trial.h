@@ -68,6 +68,7 @@ class Trials {
   struct Way {
     pytorch::SumOrder sums = pytorch::SumOrder::canonical;
     std::vector<std::string> turns;
+    bool whole = false;  // weights that are spread over ranks are gathered
   };
   // Runs the case; where it is resumed by another number of ranks, both runs, of which the last one that ran counts.
   Ran start(const Case& drawn, const std::string& folder, const std::string& name, bool plain, const Way& way);

@@ -11,7 +11,8 @@ std::string block_of(const Case& drawn, const std::string& width) {
   const char* const kind = drawn.at("norm") == "batch" ? "BatchNorm1d" : "LayerNorm";
   const std::string norm = drawn.at("norm") == "off" ? "" : fmt::format("nn.{}({}), ", kind, width);
   const char* const drops = drawn.at("dropout") == "on" ? ", nn.Dropout(0.1)" : "";
-  return fmt::format("nn.Sequential({0}nn.Linear({1}, 20), nn.Tanh(), nn.Linear(20, {1}){2})", norm, width, drops);
+  return fmt::format("nn.Sequential({0}nn.Linear({1}, {3}), nn.Tanh(), nn.Linear({3}, {1}){2})", norm, width, drops,
+                     drawn.at("hidden"));
 }
 
 void add_parameters(const Case& drawn, const std::string& width, Lines& to) {
@@ -112,7 +113,7 @@ void add_model(const Case& drawn, Lines& to) {
 
 void add_data(const Case& drawn, Lines& to) {
   to.gap().add(0, "def batch(step, micro):");
-  to.add(1, "generator = torch.Generator().manual_seed((step * 100 + micro) * 64 + dist.get_rank())");
+  to.add(1, fmt::format("generator = torch.Generator().manual_seed((step * 100 + micro) * 64{})", rank_of_data(drawn)));
   if (drawn.at("inputs") == "numbers")
     // Of fp32 also where somebody sets another default.
     to.add(1, fmt::format("x = torch.randn({}, {}, generator=generator{}", kInMicroBatch, drawn.at("width"),

@@ -83,7 +83,7 @@ int ranks_before(const Case& drawn) {
 }
 
 void add_imports_of_state(const Case& drawn, Lines& to) {
-  const bool sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn);
+  const bool sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn) || is_tensors(drawn);
   const bool gathers = sharded && (drawn.at("gather") != "off" || drawn.at("look") == "whole");
   const bool hands = has_own_loop(drawn) && !is_deepspeed(drawn) && is_on(drawn, "resume");
   const bool by_call = hands && drawn.at("state") != "own", weights = loads_weights_only(drawn);

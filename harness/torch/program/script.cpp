@@ -21,12 +21,12 @@ void add_text(const std::string& text, Lines& to) {
 void add_head(const Case& drawn, const std::string& name, const std::string& from, Lines& to) {
   const Rule held = expected_of(drawn);
   const std::string& wrapper = drawn.at("wrapper");
-  const std::string np = drawn.at("np");
+  const std::string np = drawn.at("np"), whole = is_tensors(drawn) ? "--set torch.record.whole=true " : "";
   add_text(fmt::format("\"\"\"{}. {} --plain: the same by hand.", case_text(drawn), from), to);
   const auto add_run = [&](const std::string& out, const std::string& options) {
     if (moves(drawn))
       to.add(0, fmt::format("seeksim torch run --np {} -- {} --first{}", ranks_before(drawn), name, options));
-    to.add(0, fmt::format("seeksim torch run --np {} --out {} -- {}{}", np, out, name, options));
+    to.add(0, fmt::format("seeksim torch run --np {} {}--out {} -- {}{}", np, whole, out, name, options));
   };
   add_run("plain", " --plain");
   add_run(wrapper, "");
@@ -40,7 +40,7 @@ void add_imports(const Case& drawn, Lines& to) {
   const bool gathers = drawn.at("gather") != "off" || drawn.at("look") == "whole";
   const bool looks = drawn.at("look") == "state", sharded = drawn.at("wrapper") == "fsdp1" || is_fsdp2(drawn);
   const bool own = has_own_loop(drawn), prepared = !own && !is_trainer(drawn), resumes = is_on(drawn, "resume");
-  const bool waits = accumulates && !is_deepspeed(drawn) && !is_fsdp2(drawn);
+  const bool waits = accumulates && has_no_sync(drawn);
   const bool casts = is_trainer(drawn) && drawn.at("precision") == "autocast";
   const bool casts_by_option =
       is_deepspeed(drawn) && (drawn.at("precision") == "autocast" || drawn.at("precision") == "fp16");
@@ -59,7 +59,7 @@ void add_imports(const Case& drawn, Lines& to) {
     to.add(0, "import deepspeed.runtime.activation_checkpointing.checkpointing as activations");
   to.add_if(is_deepspeed(drawn) && drawn.at("wrapper") != "zero0" && drawn.at("gather") == "whole", 0,
             "from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint");
-  if (drawn.at("optimizer") == "muon")
+  if (has_deepspeeds_muon(drawn))
     to.add(0, "import torch._dynamo")
         .add(0, "torch._dynamo.config.disable = True  # else Muon's kernels are compiled, for long")
         .add(0, "from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam");
@@ -75,10 +75,13 @@ void add_imports(const Case& drawn, Lines& to) {
             "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook");
   to.add_if(drawn.at("precision") == "fp16" && drawn.at("wrapper") == "fsdp1", 0,
             "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler");
-  to.add_if(is_fsdp2(drawn) || drawn.at("strategy") == "hybrid", 0,
+  to.add_if(is_fsdp2(drawn) || drawn.at("strategy") == "hybrid" || is_tensors(drawn), 0,
             "from torch.distributed.device_mesh import init_device_mesh");
   to.add_if(is_on(drawn, "redundancy"), 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
-  to.add_if(is_on(drawn, "shard_last"), 0, "from torch.distributed.tensor import Shard");
+  if (is_tensors(drawn))
+    add_imports_of_tensors(drawn, to);
+  else
+    to.add_if(is_on(drawn, "shard_last"), 0, "from torch.distributed.tensor import Shard");
   to.add_if(is_on(drawn, "normed"), 0, "from torch.nn.utils.parametrizations import weight_norm");
   to.add_if(recompute == "on" || recompute == "reentrant", 0, "from torch.utils.checkpoint import checkpoint");
   add_loop_imports(drawn, to);
@@ -90,14 +93,16 @@ void add_imports(const Case& drawn, Lines& to) {
 
 std::string optimizer_of(const Case& drawn) {
   const std::string& kind = drawn.at("optimizer");
-  static const std::map<std::string, std::string> kNames = {
-      {"sgd", "SGD"}, {"adagrad", "Adagrad"}, {"nadam", "NAdam"}, {"rmsprop", "RMSprop"}, {"asgd", "ASGD"}};
+  static const std::map<std::string, std::string> kNames = {{"sgd", "SGD"},     {"adagrad", "Adagrad"},
+                                                            {"nadam", "NAdam"}, {"rmsprop", "RMSprop"},
+                                                            {"asgd", "ASGD"},   {"muon", "Muon"}};
   const std::string made = kNames.contains(kind) ? kNames.at(kind) : "AdamW";
   std::string options = kind == "sgd"       ? "lr=0.1, momentum=0.9"
                         : kind == "rmsprop" ? "lr=0.01, momentum=0.9, eps=0.01"
                                             : "lr=0.01";
   if (kind == "foreach" || kind == "fused" || kind == "amsgrad") options += fmt::format(", {}=True", kind);
   const std::string parameters = kind == "groups"              ? "groups"
+                                 : kind == "muon"              ? "[p for p in net.parameters() if p.dim() == 2]"
                                  : drawn.at("frozen") == "off" ? "net.parameters()"
                                                                : "trained";
   if (!is_on(drawn, "redundancy")) return fmt::format("torch.optim.{}({}, {})", made, parameters, options);
@@ -105,7 +110,7 @@ std::string optimizer_of(const Case& drawn) {
 }
 
 const char* optimized_by(const Case& drawn) {
-  if (drawn.at("made_by") == "script" && drawn.at("optimizer") != "muon") return "optimizer=optimizer";
+  if (drawn.at("made_by") == "script" && !has_deepspeeds_muon(drawn)) return "optimizer=optimizer";
   return drawn.at("frozen") == "off" ? "model_parameters=net.parameters()" : "model_parameters=trained";
 }
 
@@ -114,7 +119,7 @@ namespace {
 // Model, who distributes it, and optimizer; at this depth.
 void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& to) {
   const bool zero = is_deepspeed(drawn);
-  const bool narrow = drawn.at("precision") == "bf16" && drawn.at("wrapper") == "ddp";
+  const bool narrow = drawn.at("precision") == "bf16" && !zero && !casts_by_hand(drawn);
   if (is_on(drawn, "own_seeds"))
     to.add(depth, fmt::format("torch.manual_seed({0} if PLAIN else {0} + dist.get_rank())", seed));
   else
@@ -141,7 +146,7 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
   }
   Case bare = drawn;
   bare["redundancy"] = "off";
-  drawn.at("optimizer") == "muon" ? add_muon(depth, to) : void(to.add(depth, "optimizer = " + optimizer_of(bare)));
+  has_deepspeeds_muon(drawn) ? add_muon(depth, to) : void(to.add(depth, "optimizer = " + optimizer_of(bare)));
   if (drawn.at("optimizer") == "cpu_adam")
     to.add(depth, "if not PLAIN:")
         .add(depth + 1, fmt::format("optimizer = DeepSpeedCPUAdam({}, lr=0.01, weight_decay=0.01)",
@@ -169,13 +174,19 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
     to.add(depth, "if not PLAIN:").add(depth + 1, "net.compile(backend=\"aot_eager\")");
 }
 
+// What is made once, before the model is.
+void add_begin(const Case& drawn, Lines& to) {
+  to.gap().add(0, "dist.init_process_group(\"gloo\")");
+  if (is_tensors(drawn)) add_mesh(drawn, to);
+  add_loop(drawn, to);
+}
+
 bool has_two(const Case& drawn) { return drawn.at("models") == "2"; }
 
 // They are made once; where the training resumes, again.
 void add_build(const Case& drawn, Lines& to) {
   if (!is_on(drawn, "resume") && !is_trainer(drawn) && !has_two(drawn)) {
-    to.gap().add(0, "dist.init_process_group(\"gloo\")");
-    add_loop(drawn, to);
+    add_begin(drawn, to);
     add_objects(drawn, "1", 0, to);
     return;
   }
@@ -183,8 +194,7 @@ void add_build(const Case& drawn, Lines& to) {
   add_objects(drawn, "seed", 1, to);
   to.add(1, "return " + names_of_objects(drawn));
   if (is_trainer(drawn)) return;
-  to.gap().add(0, "dist.init_process_group(\"gloo\")");
-  add_loop(drawn, to);
+  add_begin(drawn, to);
   if (has_two(drawn)) {
     to.add(0, "both = [build(1), build(2)]");
     return;
@@ -214,12 +224,13 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
   const bool waits = last > 0 && drawn.at("sync") == "last";
   if (waits && is_fsdp2(drawn)) {
     to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_requires_gradient_sync(micro == {})", last));
-  } else if (waits) {
+  } else if (waits && has_no_sync(drawn)) {
     to.add(depth, fmt::format("waits = micro < {} and not PLAIN", last));
     to.add(depth++, "with net.no_sync() if waits else contextlib.nullcontext():");
   }
   if (last > 0 && is_on(drawn, "keep"))
     to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_reshard_after_backward(micro == {})", last));
+  if (drawn.at("logits") == "parallel") to.add(depth++, "with loss_parallel():");
   add_loss(drawn, depth, to);
   if (drawn.at("forwards") == "apart") {
     to.add(depth, "for one in (first, loss):");
@@ -227,11 +238,16 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
   } else {
     add_backward(drawn, depth, divided, to);
   }
-  to.add(1, "if PLAIN:");
-  add_gradients(drawn, 2, to);
+  if (is_tensors(drawn)) {
+    add_averaged_gradients(drawn, to);
+  } else {
+    to.add(1, "if PLAIN:");
+    add_gradients(drawn, 2, to);
+  }
   add_edit(drawn, 1, to);
   add_clipping(drawn, 1, to);
   add_optimizer_step(drawn, 1, to);
+  if (has_average(drawn)) add_average(drawn, to);
 }
 
 // Its forward pass uses what the last step left.
@@ -305,15 +321,18 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
   // Nothing else leaves a parameter without a gradient.
   const bool all_used = drawn.at("branch") == "off" && drawn.at("unused") == "off" && drawn.at("frozen") == "off" &&
                         drawn.at("turned") == "off";
+  const char* const summed =
+      is_tensors(drawn) ? "dist.all_reduce(p.grad, group=mesh.get_group(\"data\"))" : "dist.all_reduce(p.grad)";
+  const char* const divided = is_tensors(drawn) ? "p.grad /= mesh.size(0)" : "p.grad /= dist.get_world_size()";
   if (all_used) {
-    to.add(depth, "dist.all_reduce(p.grad)").add(depth, "p.grad /= dist.get_world_size()");
+    to.add(depth, summed).add(depth, divided);
     return;
   }
   if (fills_with_zeros(drawn))
     to.add(depth, drawn.at("frozen") == "off" ? "if p.grad is None:" : "if p.grad is None and p.requires_grad:")
         .add(depth + 1, "p.grad = torch.zeros_like(p)  # as this wrapper does");
-  to.add(depth, "if p.grad is not None:").add(depth + 1, "dist.all_reduce(p.grad)");
-  to.add(depth + 1, "p.grad /= dist.get_world_size()");
+  to.add(depth, "if p.grad is not None:").add(depth + 1, summed);
+  to.add(depth + 1, divided);
 }
 
 void add_loss(const Case& drawn, int depth, Lines& to) {
@@ -351,6 +370,8 @@ void add_clipping(const Case& drawn, int depth, Lines& to) {
   to.add_if(scales_loss(drawn), depth, "scaler.unscale_(optimizer)");
   if (drawn.at("wrapper") == "fsdp1")
     to.add(depth, "nn.utils.clip_grad_norm_(net.parameters(), 0.2) if PLAIN else net.clip_grad_norm_(0.2)");
+  else if (drawn.at("clips") != "norm")
+    add_clipping_of_tensors(drawn, depth, to);
   else
     to.add(depth, "nn.utils.clip_grad_norm_(net.parameters(), 0.2)");
 }
@@ -371,6 +392,8 @@ bool fills_with_zeros(const Case& drawn) {
   const bool shards = is_deepspeed(drawn) && drawn.at("wrapper") != "zero0";
   return (drawn.at("branch") == "step" && flat) || (drawn.at("turned") == "freeze" && shards);
 }
+
+bool has_deepspeeds_muon(const Case& drawn) { return drawn.at("optimizer") == "muon" && !is_tensors(drawn); }
 
 bool has_spike(const Case& drawn) { return drawn.at("scale") == "spike" || drawn.at("scale") == "part"; }
 
@@ -414,6 +437,7 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
   add_build(drawn, script);
   add_training(drawn, script);
   if (moves(drawn)) add_save(drawn, script);
+  if (has_average(drawn)) add_average_used(script);
   if (drawn.at("gather") != "off") add_gathering(drawn, script);
   add_end(drawn, script);
   return script.text();
@@ -422,6 +446,7 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
 std::string plain_key(const Case& drawn) {
   std::string key = casts_by_hand(drawn) ? "cast" : "";
   if (is_pipe(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "pipe, evaluated" : "pipe";
+  if (is_tensors(drawn)) key += "tensors";
   if (fills_with_zeros(drawn)) key += "zeros";
   if (edits_weight_first(drawn)) key += "first";
   if (has_loader(drawn)) key += drawn.at("loop");  // which deals samples out

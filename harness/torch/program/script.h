@@ -47,12 +47,26 @@ void add_data(const Case& drawn, Lines& to);
 void add_config(const Case& drawn, Lines& to);                                    // DeepSpeed's
 void add_wrapping(const Case& drawn, int depth, Lines& to);                       // the others'
 void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to);  // divided: the loss by hand
+void add_fsdp2(const Case& drawn, int depth, Lines& to);                          // FSDP2's
 void add_pipe_program(const Case& drawn, Lines& to);                              // of a pipeline, behind its head
 void add_muon(int depth, Lines& to);                                              // DeepSpeed's optimizer, by hand
 // What is passed to DDP, beside the model.
 std::vector<std::string> ddp_options(const Case& drawn);
 // Words with commas behind them, in as many lines as they take.
 void add_words(const std::vector<std::string>& words, int depth, Lines& to);
+
+// Tensor parallel layers: imports; the mesh of ranks; who distributes the model; gradients averaged by the script, in
+// its own step or in both; the gradient clipped; a moving average of weights, which is used at the end.
+void add_imports_of_tensors(const Case& drawn, Lines& to);
+void add_mesh(const Case& drawn, Lines& to);
+void add_tensors(const Case& drawn, int depth, Lines& to);
+void add_averaged_gradients(const Case& drawn, Lines& to);
+void add_clipping_of_tensors(const Case& drawn, int depth, Lines& to);
+bool has_average(const Case& drawn);
+void add_average(const Case& drawn, Lines& to);
+void add_average_used(Lines& to);
+// " + ...": which samples this rank gets.
+std::string rank_of_data(const Case& drawn);
 
 // The parts of a step, at this depth: the loss of a micro-batch; gradients averaged by hand; the gradient's norm; the
 // optimizer.
@@ -106,7 +120,9 @@ bool is_trainer(const Case& drawn);  // it has the loop over steps, too
 
 bool is_on(const Case& drawn, const char* name);
 bool is_deepspeed(const Case& drawn);
-bool is_fsdp2(const Case& drawn);  // or HSDP
+bool is_fsdp2(const Case& drawn);  // or HSDP, or what else goes by its code
+bool has_no_sync(const Case& drawn);
+bool has_deepspeeds_muon(const Case& drawn);
 // By hand each weight is cast for a forward pass: what FSDP's policies and DeepSpeed do.
 bool casts_by_hand(const Case& drawn);
 // ".bfloat16()", ".half()": the type of weights in forward passes, where it is not fp32.

@@ -22,6 +22,7 @@ void add_ddp(const Case& drawn, int depth, Lines& to) {
 }
 
 std::string mesh_of(const Case& drawn) {
+  if (is_tensors(drawn)) return drawn.at("over") == "hsdp" ? "mesh[\"data\", \"shard\"]" : "mesh[\"data\"]";
   if (drawn.at("wrapper") == "fsdp2") return "init_device_mesh(\"cpu\", (dist.get_world_size(),))";
   const bool of_two = drawn.at("replicas") == "2";
   std::string shape = drawn.at("np") == "4" ? "(2, 2)" : of_two ? "(2, 1)" : "(1, 2)";
@@ -60,6 +61,8 @@ void add_fsdp1(const Case& drawn, int depth, Lines& to) {
   to.add(depth, "net = fsdp.FullyShardedDataParallel(model, **options)");
 }
 
+}  // namespace
+
 void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   Names options = {"mesh=" + mesh_of(drawn)};
   if (drawn.at("reshard") != "default")
@@ -68,8 +71,7 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   if (is_on(drawn, "on_cpu")) options.emplace_back("offload_policy=fsdp.CPUOffloadPolicy(pin_memory=False)");
   if (drawn.at("precision") == "bf16")
     options.emplace_back("mp_policy=fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32)");
-  to.add(depth, "net = model").add(depth, "if not PLAIN:");
-  to.add(++depth, "options = dict(");
+  to.add(depth, "options = dict(");
   add_words(options, depth + 1, to);
   to.add(depth, ")");
   if (drawn.at("wrap") == "blocks")
@@ -87,8 +89,6 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
     to.add(depth, "for block, following in zip(model.blocks, model.blocks[1:]):")
         .add(depth + 1, "block.set_modules_to_forward_prefetch([following])");
 }
-
-}  // namespace
 
 void add_words(const Names& words, int depth, Lines& to) {
   constexpr std::size_t kColumns = 100;
@@ -117,15 +117,27 @@ bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && dr
 
 bool is_on(const Case& drawn, const char* name) { return drawn.at(name) == "on"; }
 bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero") || is_pipe(drawn); }
-bool is_fsdp2(const Case& drawn) { return drawn.at("wrapper") == "fsdp2" || drawn.at("wrapper") == "hsdp"; }
+bool is_fsdp2(const Case& drawn) {
+  const std::string& one = drawn.at(is_tensors(drawn) ? "over" : "wrapper");
+  return one == "fsdp2" || one == "hsdp" || one == "replicate";
+}
+bool has_no_sync(const Case& drawn) {
+  const std::string& one = drawn.at(is_tensors(drawn) ? "over" : "wrapper");
+  return one == "ddp" || one == "fsdp1";
+}
 std::string narrow_type(const Case& drawn) {
   return drawn.at("precision") == "half" ? ".half()" : drawn.at("precision") == "bf16" ? ".bfloat16()" : "";
 }
-bool casts_by_hand(const Case& drawn) { return !narrow_type(drawn).empty() && drawn.at("wrapper") != "ddp"; }
+bool casts_by_hand(const Case& drawn) {
+  const bool is_narrow_itself = drawn.at("wrapper") == "ddp" || (is_tensors(drawn) && !is_fsdp2(drawn));
+  return !narrow_type(drawn).empty() && !is_narrow_itself;
+}
 
 void add_wrapping(const Case& drawn, int depth, Lines& to) {
   if (drawn.at("wrapper") == "ddp") return add_ddp(drawn, depth, to);
-  drawn.at("wrapper") == "fsdp1" ? add_fsdp1(drawn, depth, to) : add_fsdp2(drawn, depth, to);
+  if (drawn.at("wrapper") == "fsdp1") return add_fsdp1(drawn, depth, to);
+  to.add(depth, "net = model").add(depth, "if not PLAIN:");
+  is_tensors(drawn) ? add_tensors(drawn, depth + 1, to) : add_fsdp2(drawn, depth + 1, to);
 }
 
 }  // namespace seeksim::harness::torch

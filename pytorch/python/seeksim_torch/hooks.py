@@ -157,7 +157,7 @@ class Watcher:
             whole_name = f"{prefix}.{name}" if prefix else name
             self.sizes[whole_name] = weight.numel()
             self.habits.used(whole_name, weight)
-            self.tensor("weight", whole_name, module, weight)
+            self.tensor("weight", whole_name, module, self.gathered(weight))
 
     def ends(self, module: torch.nn.Module) -> bool:
         """Takes back the call that ends here. Whether the module was recorded in it: Lightning's calls itself."""
@@ -180,6 +180,14 @@ class Watcher:
             if isinstance(value, torch.Tensor) and not name.startswith("_") and name not in module._buffers:
                 weights.setdefault(name, value)
         return weights
+
+    def gathered(self, tensor: torch.Tensor) -> torch.Tensor:
+        """All of a distributed tensor, where that was asked for: each rank that has a part of it comes here."""
+        if not self.record.whole or not hasattr(tensor, "full_tensor"):
+            return tensor
+        with torch.no_grad():
+            whole: torch.Tensor = tensor.detach().full_tensor()
+        return whole
 
     def tensor(
         self, use: str, name: str, module: Optional[torch.nn.Module], tensor: torch.Tensor, all_of_it: bool = True
@@ -238,7 +246,7 @@ class Watcher:
                 if p.grad is None or p.grad.layout != torch.strided:
                     continue
                 if id(p) in names:
-                    self.tensor("gradient", *names[id(p)], p.grad)
+                    self.tensor("gradient", *names[id(p)], self.gathered(p.grad))
                     continue
                 parts = list(engines.fragments(p, tensors))
                 for name, begin, count, whole in parts:

@@ -12,13 +12,15 @@ class Refusal(Exception):
 
 @dataclasses.dataclass
 class Record:
-    """What is recorded. norms: of collectives too; weights_every: of every n-th step, 0 for never."""
+    """What is recorded. norms: of collectives too; weights_every: of every n-th step, 0 for never; whole: distributed
+    tensors are gathered."""
 
     hashes: bool = True
     norms: bool = False
     stacks: bool = True
     weights_every: int = 1
     gradients: bool = True
+    whole: bool = False
     max_mib: int = 512
 
 
