@@ -95,6 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"zero_overflow_of_own_part", "zero1", "scale=part", {"precision=half", "scale=part", "compile=off"}},
         Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
         Planted{"pipe_tied_apart", "pipe", "tied=on", {"inputs=tokens", "ways=all", "reused=off"}},
+        Planted{"tp_norm_of_own_part", "tp", "clip=on", {"clips=total,meshes", "over=none,fsdp2", "optimizer=sgd"}},
+        Planted{"tp_sequence_norm_alone", "tp", "split=sequence", {"over=none,fsdp2", "norm=on"}},
         Planted{"accelerate_backward_undivided", "ddp", "accumulation=", {"optimizer=sgd", "loop=accelerate"}},
         Planted{"accelerate_ranks_read_alike",
                 "ddp",
@@ -164,6 +166,12 @@ TEST_F(Hunted, AStepThatMakesAStateIsNotCountedBehindOneThatWasLeftOut) {
 TEST_F(Hunted, AnotherNumberOfRanksGoesOn) {
   EXPECT_STATUS(hunt({"--case", "wrapper=fsdp2, resume=on, world=more, schedule=on"}, false), 0);
   EXPECT_EQ(told()["end"], "same") << told();
+}
+
+// Weights are spread over two dimensions of a mesh, and both have a part of the same one.
+TEST_F(Hunted, TensorParallelWeightsUnderFsdp2AreGathered) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=tp, np=4, over=fsdp2, shared_by=half, split=pair, logits=column"}, false), 0);
+  EXPECT_EQ(told()["end"], "near") << told();
 }
 
 TEST_F(Hunted, AKnownFindingIsCountedAndNotToldAgain) {

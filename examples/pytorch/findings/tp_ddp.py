@@ -4,6 +4,8 @@
     torchrun --nproc-per-node 2 tp_ddp.py plain           # no parallel layer, under DDP: right
     torchrun --nproc-per-node 2 tp_ddp.py ddp frozen      # the first layer is frozen: is it left alone?
     torchrun --nproc-per-node 2 tp_ddp.py plain frozen    # right
+    torchrun --nproc-per-node 2 tp_ddp.py ddp looks       # a pass without gradients comes first
+    torchrun --nproc-per-node 2 tp_ddp.py plain looks     # right
 """
 import sys
 
@@ -24,21 +26,26 @@ def main():
     if sys.argv[1] == "ddp":
         parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     net = nn.parallel.DistributedDataParallel(model, device_mesh=mesh["data"])
-    optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=1.0)
-    trained = sum(len(group["params"]) for group in optimizer.param_groups)
+    trained = [p for p in net.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=1.0)
     begin = len(list(net.parameters()))
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    if "looks" in sys.argv:
+        with torch.no_grad():
+            net(x)
     losses = []
     for _ in range(3):
         loss = net(x).square().mean()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+        norm = nn.utils.clip_grad_norm_(net.parameters(), 0.01).item()
+        with_gradient = sum(p.grad is not None for p in trained)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(f"{loss.item():.6f}")
     if dist.get_rank() == 0:
-        print(f"parameters {begin}, of which {trained} trained; behind a forward pass {len(list(net.parameters()))},")
-        print(f"in state_dict() {len(net.state_dict())}; losses {' '.join(losses)}, last norm {norm.item():.6f}")
+        print(f"parameters {begin}, {len(trained)} trained, {with_gradient} of them have a gradient;")
+        print(f"behind a forward pass {len(list(net.parameters()))}, in state_dict() {len(net.state_dict())};")
+        print(f"losses {' '.join(losses)}, last norm {norm:.6f}")
     dist.destroy_process_group()
 
 

@@ -363,8 +363,18 @@ Case plain_case(const std::string& wrapper) {
 }
 
 std::string cannot_be(const Case& drawn) {
-  for (const Rule& rule : impossible())
-    if (rule.covers(drawn)) return rule.why;
+  // It is asked for each pair of features: rules of other wrappers are left out.
+  static const std::map<std::string, std::vector<const Rule*>> by_wrapper = [] {
+    std::map<std::string, std::vector<const Rule*>> rules;
+    for (const std::string& wrapper : features().front().values)
+      for (const Rule& rule : impossible()) {
+        const auto of = rule.when.find("wrapper");
+        if (of == rule.when.end() || is_in(of->second, wrapper)) rules[wrapper].push_back(&rule);
+      }
+    return rules;
+  }();
+  for (const Rule* rule : by_wrapper.at(drawn.at("wrapper")))
+    if (rule->covers(drawn)) return rule->why;
   return "";
 }
 

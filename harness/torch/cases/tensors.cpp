@@ -1,5 +1,6 @@
 // What is drawn of torch's tensor parallel layers, what of it does not go together, and what a case is held to.
 #include <algorithm>
+#include <optional>
 
 #include "harness/torch/cases/features.h"
 
@@ -13,6 +14,9 @@ const Names kTensors = {"tp"};
 const Names kFullyShard = {"fsdp2", "hsdp", "replicate"};  // that go by FSDP2's code
 const Names kMoreThanOne = {"2", "4"};
 const Names kSequence = {"sequence"};
+const Names kSplit = {"pair", "dtensor", "column", "row", "sequence"};
+const Names kWords = {"rows", "columns"};
+const Names kLogits = {"column", "row", "parallel"};
 const Names kEachBranch = {"step", "rank", "late", "early"};
 
 // Features of others that mean something with tensor parallel layers.
@@ -34,6 +38,36 @@ Rule cannot_share(When when, std::string why) {
   return {std::move(when), Grade::bits, std::move(why)};
 }
 Rule expects(Grade grade, When when, std::string why) { return {std::move(when), grade, std::move(why)}; }
+
+// A part of a case that holds what both hold; none: they do not go together.
+std::optional<When> with(When one, const When& other) {
+  for (const auto& [name, values] : other) {
+    const auto found = one.find(name);
+    Names both = values;
+    if (found != one.end())
+      std::erase_if(both, [&](const std::string& value) {
+        return std::find(found->second.begin(), found->second.end(), value) == found->second.end();
+      });
+    if (both.empty()) return std::nullopt;
+    one[name] = both;
+  }
+  return one;
+}
+
+// What takes a list of tensors, and not some that are spread over ranks beside some that are not.
+void add_mixed(const When& what, const std::string& why, std::vector<Rule>& to) {
+  const std::vector<When> plain = {
+      {{"split", {"off"}}},      {{"inputs", {"tokens"}}, {"words", {"off"}}},
+      {{"logits", {"off"}}},     {{"norm", {"on", "batch"}}, {"split", {"off", "pair", "dtensor", "column", "row"}}},
+      {{"branch", kEachBranch}}, {{"experts", {"3"}}},
+      {{"scalar", {"on"}}},      {{"strided", {"on"}}}};
+  for (const When& parallel : {When{{"split", kSplit}}, When{{"words", kWords}}, When{{"logits", kLogits}}}) {
+    for (const When& one : plain) {
+      const std::optional<When> both = with(parallel, one);
+      if (both) to.push_back(cannot_share(*with(*both, what), why));
+    }
+  }
+}
 
 }  // namespace
 
@@ -80,7 +114,7 @@ void add_tensor_features(std::vector<Feature>& to) {
 }
 
 std::vector<Rule> impossible_of_tensors() {
-  return {
+  std::vector<Rule> rules = {
       cannot_share({{"np", {"1"}}}, "One rank shares nothing."),
       cannot_share({{"np", {"2"}}, {"world", {"fewer"}}, {"shared_by", {"half", "two"}}}, "One rank shares nothing."),
       cannot_share({{"precision", {"half"}}}, "It is DeepSpeed's."),
@@ -120,13 +154,22 @@ std::vector<Rule> impossible_of_tensors() {
       cannot_share({{"average", {"foreach", "each"}}, {"world", {"fewer", "more"}}}, "It would have to be saved, too."),
       cannot_share({{"average", {"foreach", "each"}}, {"models", {"2"}}}, "It is of one model."),
   };
+  const char* const one_mesh = "A norm is of tensors that are spread over the same ranks.";
+  const char* const one_kind = "A list is of tensors that are spread over ranks, or of others.";
+  const Names without_fsdp = {"none", "hand"};
+  add_mixed({{"clip", {"on"}}, {"clips", {"norm", "total"}}, {"over", {"none", "hand", "fsdp2", "hsdp", "replicate"}}},
+            one_mesh, rules);
+  add_mixed({{"clip", {"on"}}, {"clips", {"value"}}, {"over", without_fsdp}}, one_kind, rules);
+  add_mixed({{"optimizer", {"foreach", "fused"}}, {"over", without_fsdp}}, one_kind, rules);
+  add_mixed({{"average", {"foreach"}}, {"over", without_fsdp}}, one_kind, rules);
+  return rules;
 }
 
 const std::vector<Rule>& expected_of_tensors() {
   const char* const parts = "A sum over ranks that share a layer adds what each of them has added up.";
   static const std::vector<Rule> rules = {
-      expects(Grade::reassociated, {{"split", {"pair", "dtensor", "column", "row", "sequence"}}}, parts),
-      expects(Grade::reassociated, {{"logits", {"column", "row", "parallel"}}}, parts),
+      expects(Grade::reassociated, {{"split", kSplit}}, parts),
+      expects(Grade::reassociated, {{"logits", kLogits}}, parts),
       expects(Grade::rounding, {{"precision", {"bf16"}}, {"forwards", {"2"}}, {"over", kFullyShard}},
               "Gradients of two forward passes are added in bf16 by FSDP, and in fp32 by hand."),
       expects(Grade::rounding,

@@ -4,8 +4,53 @@
 
 namespace seeksim::harness::torch {
 
+namespace {
+
+using When = std::map<std::string, std::vector<std::string>>;
+
+// Each of these, with each kind of tensor parallel layer.
+void add_with_layers(const std::string& name, const std::vector<When>& each, std::vector<KnownFinding>& to) {
+  const std::vector<When> layers = {{{"split", {"sequence", "row", "column", "dtensor", "pair"}}},
+                                    {{"words", {"columns", "rows"}}},
+                                    {{"logits", {"row", "parallel", "column"}}}};
+  for (const When& one : each) {
+    for (const When& layer : layers) {
+      When both = one;
+      both["wrapper"] = {"tp"};
+      both.insert(layer.begin(), layer.end());
+      to.push_back({name, both});
+    }
+  }
+}
+
+void add_of_tensors(std::vector<KnownFinding>& to) {
+  for (const When& layer : {When{{"words", {"columns", "rows"}}}, When{{"logits", {"row", "parallel", "column"}}}}) {
+    When tied = {{"wrapper", {"tp"}}, {"tied", {"on"}}, {"retied", {"off"}}};
+    tied.insert(layer.begin(), layer.end());
+    to.push_back({"tp-tied", tied});
+  }
+  to.push_back(
+      {"tp-frozen-norm",
+       {{"wrapper", {"tp"}}, {"split", {"sequence"}}, {"norm", {"on"}}, {"frozen", {"bias", "body", "block"}}}});
+  to.push_back(
+      {"tp-frozen-norm", {{"wrapper", {"tp"}}, {"split", {"sequence"}}, {"norm", {"on"}}, {"turned", {"thaw"}}}});
+  to.push_back({"fsdp-weight-hook", {{"wrapper", {"tp"}}, {"hook", {"weight"}}, {"logits", {"parallel", "column"}}}});
+  to.push_back(
+      {"fsdp-weight-hook", {{"wrapper", {"tp"}}, {"hook", {"weight"}}, {"over", {"replicate", "hsdp", "fsdp2"}}}});
+  add_with_layers("tp-ddp",
+                  {{{"over", {"ddp"}}, {"clip", {"on"}}},
+                   {{"over", {"ddp"}}, {"frozen", {"bias", "body", "block"}}},
+                   {{"over", {"ddp"}}, {"resume", {"on"}}},
+                   {{"over", {"ddp"}}, {"evaluate", {"on"}}},
+                   {{"over", {"ddp"}}, {"edit", {"gradient", "on"}}},
+                   {{"over", {"ddp"}}, {"average", {"each"}}}},
+                  to);
+}
+
+}  // namespace
+
 const std::vector<KnownFinding>& known_findings() {
-  static const std::vector<KnownFinding> all = {
+  static const std::vector<KnownFinding> fixed = {
       {"zero3-unused-layer", {{"wrapper", {"zero3"}}, {"branch", {"step", "late"}}}},
       {"zero-offload-unused-layer", {{"wrapper", {"zero1", "zero2"}}, {"branch", {"step"}}, {"offload", {"on"}}}},
       {"zero-offload-unused-layer", {{"wrapper", {"zero2", "zero3"}}, {"branch", {"early"}}, {"offload", {"on"}}}},
@@ -98,6 +143,11 @@ const std::vector<KnownFinding>& known_findings() {
        {{"wrapper", {"ddp"}}, {"loop", {"lightning"}}, {"loader", {"even", "short", "uneven"}}, {"resume", {"on"}}}},
       {"pipeline-clip", {{"wrapper", {"pipe"}}, {"stage", {"0"}}, {"clip", {"on"}}, {"precision", {"fp32"}}}},
   };
+  static const std::vector<KnownFinding> all = [] {
+    std::vector<KnownFinding> rows = fixed;
+    add_of_tensors(rows);
+    return rows;
+  }();
   return all;
 }
 
@@ -146,7 +196,7 @@ const std::vector<Refusal>& known_refusals() {
         "mat1 and mat2 must have the same dtype, but got BFloat16 and Float");
     add({"fsdp1"}, {{"inputs", "tokens"}, {"reused", "on"}, {"forwards", "2"}, {"recompute", "reentrant"}},
         "setStorage: sizes ... are out of bounds for storage of size 0");
-    add({"ddp", "fsdp2", "hsdp"}, {{"unused", "on"}, {"resume", "on"}, {"loop", "own"}},
+    add({"ddp", "fsdp2", "hsdp", "tp"}, {{"unused", "on"}, {"resume", "on"}, {"loop", "own"}},
         "Missing optimizer state for parameter 'unused' in checkpoint");
     add({"fsdp1"}, {{"branch", "step"}, {"resume", "on"}},
         "Missing optimizer state for parameter 'other.weight' in checkpoint");
@@ -159,6 +209,12 @@ const std::vector<Refusal>& known_refusals() {
     add({"pipe"}, {{"stage", "0"}, {"precision", "bf16"}, {"resume", "on"}}, "KeyError: 0");
     add({"pipe"}, {{"stage", "0"}, {"precision", "bf16"}, {"layers", "specs"}, {"reused", "on"}, {"unused", "on"}},
         "'Parameter' object has no attribute '_hp_grad'");
+    for (const char* split : {"pair", "sequence"})
+      add({"tp"}, {{"split", split}, {"hidden", "13"}}, "a and b must have same reduction dim");
+    add({"tp"}, {{"branch", "step"}, {"resume", "on"}, {"state", "flat"}},
+        "float() argument must be a string or a real number, not 'dict'");
+    for (const char* layers : {"column", "row", "parallel"})
+      add({"tp"}, {{"over", "ddp"}, {"edit", "moment"}, {"logits", layers}}, "KeyError: 'momentum_buffer'");
     add({"pipe"}, {{"inputs", "tokens"}, {"recompute", "reentrant"}, {"checkpointed", "all"}},
         "element 0 of tensors does not require grad");
     return rows;

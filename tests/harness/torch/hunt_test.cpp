@@ -44,7 +44,7 @@ std::vector<Case> one_of_each() {
 }
 
 TEST(TorchHunt, WhatIsDrawnMayBe) {
-  constexpr int kDraws = 130;
+  constexpr int kDraws = 160;
   Coverage coverage({});
   std::set<std::string> drawn, wrappers;
   for (int number = 0; number < kDraws; ++number) {
@@ -194,6 +194,25 @@ TEST(TorchHunt, ARankOfAPipelineHasSomeLayers) {
   EXPECT_NE(cannot_be(case_of("wrapper=pipe, np=4")), "") << "two layers on four stages";
   EXPECT_NE(plain_key(case_of("wrapper=pipe")), plain_key(case_of("wrapper=zero0"))) << "another model";
   EXPECT_NE(plain_key(case_of("wrapper=pipe, told=on, evaluate=on")), plain_key(case_of("wrapper=pipe, told=on")));
+}
+
+TEST(TorchHunt, RanksShareALayerAndTrainOnOtherSamples) {
+  const std::string text =
+      program(case_of("wrapper=tp, np=4, precision=bf16, inputs=tokens, norm=on, over=fsdp2, shared_by=half, "
+                      "split=sequence, words=rows, "
+                      "logits=parallel, clip=on, clips=meshes"));
+  for (const char* words :
+       {"torch.record.whole=true", "mesh = init_device_mesh(\"cpu\", (2, dist.get_world_size() // 2)",
+        "mesh.get_local_rank(\"data\")", "\"blocks.*.0\": SequenceParallel(sequence_dim=0),", "with loss_parallel():",
+        "dist.all_reduce(p.grad, group=mesh.get_group(\"data\"))", "mesh=mesh[\"data\"], mp_policy"})
+    EXPECT_NE(text.find(words), std::string::npos) << words << '\n' << text;
+  EXPECT_EQ(program(case_of("wrapper=tp")).find("dist.all_reduce"), std::string::npos) << "all have the same samples";
+  EXPECT_THROW(case_of("wrapper=tp, wrap=root"), BadInput) << "of FSDP2";
+  EXPECT_THROW(case_of("wrapper=fsdp2, split=pair"), BadInput);
+  EXPECT_NE(cannot_be(case_of("wrapper=tp, clip=on, split=pair")), "") << "the head's gradient is no DTensor";
+  EXPECT_EQ(cannot_be(case_of("wrapper=tp, clip=on, split=pair, logits=column")), "");
+  EXPECT_EQ(expected_of(case_of("wrapper=tp, inputs=tokens, words=rows")).grade, Grade::bits);
+  EXPECT_EQ(expected_of(case_of("wrapper=tp, split=column")).grade, Grade::reassociated);
 }
 
 TEST(TorchHunt, AKnownFindingExplainsWhatIsRightWithoutIt) {
