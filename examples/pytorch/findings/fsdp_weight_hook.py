@@ -1,7 +1,8 @@
-"""Does FSDP call the hook that a model registered on a parameter? Prints the gradient of a bias, which it halves.
+"""Does FSDP or a parallel layer call the hook of a parameter? Prints the gradient of a bias, which it halves.
 
     torchrun --nproc-per-node 2 fsdp_weight_hook.py fsdp2
     torchrun --nproc-per-node 2 fsdp_weight_hook.py fsdp1
+    torchrun --nproc-per-node 2 fsdp_weight_hook.py tp             # ColwiseParallel
     torchrun --nproc-per-node 2 fsdp_weight_hook.py ddp            # right
     torchrun --nproc-per-node 2 fsdp_weight_hook.py ddp without    # without the hook
     torchrun --nproc-per-node 2 fsdp_weight_hook.py fsdp2 late     # the hook is registered on the wrapped model
@@ -12,6 +13,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp as fsdp
 import torch.nn as nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 WRAPPER, WITHOUT, LATE = sys.argv[1], "without" in sys.argv, "late" in sys.argv
 
@@ -32,6 +35,8 @@ def main():
         net = fsdp.FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
     elif WRAPPER == "fsdp2":
         fsdp.fully_shard(model)
+    elif WRAPPER == "tp":
+        parallelize_module(model, init_device_mesh("cpu", (2,)), ColwiseParallel())
     else:
         net = nn.parallel.DistributedDataParallel(model)
     if LATE:

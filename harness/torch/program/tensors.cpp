@@ -29,9 +29,9 @@ void add_blocks(const Case& drawn, Plan& to) {
   } else if (split == "sequence") {
     if (!is_stream(drawn))
       to.emplace_back("blocks.*",
-                      "PrepareModuleInputOutput(\n        input_layouts=Replicate(), "
-                      "desired_input_layouts=Shard(0), output_layouts=Shard(0), "
-                      "desired_output_layouts=Replicate()\n    )");
+                      "PrepareModuleInputOutput(\n"
+                      "        input_layouts=Replicate(), desired_input_layouts=Shard(0),\n"
+                      "        output_layouts=Shard(0), desired_output_layouts=Replicate(),\n    )");
     if (has_norm) to.emplace_back("blocks.*.0", "SequenceParallel(sequence_dim=0)");
     to.emplace_back(up, "ColwiseParallel(input_layouts=Shard(0))");
     to.emplace_back(down, is_stream(drawn) ? "RowwiseParallel(output_layouts=Shard(0))"
