@@ -95,8 +95,9 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"zero_overflow_of_own_part", "zero1", "scale=part", {"precision=half", "scale=part", "compile=off"}},
         Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
         Planted{"pipe_tied_apart", "pipe", "tied=on", {"inputs=tokens", "ways=all", "reused=off"}},
-        Planted{"tp_norm_of_own_part", "tp", "clip=on", {"clips=total,meshes", "over=none,fsdp2", "optimizer=sgd"}},
-        Planted{"tp_sequence_norm_alone", "tp", "split=sequence", {"over=none,fsdp2", "norm=on"}},
+        Planted{"tp_norm_of_own_part", "tp", "clip=on", {"clip=on", "clips=total,meshes", "over=none,fsdp2"}},
+        Planted{
+            "tp_sequence_norm_alone", "tp", "split=sequence", {"split=sequence", "norm=on", "over=none", "frozen=off"}},
         Planted{"accelerate_backward_undivided", "ddp", "accumulation=", {"optimizer=sgd", "loop=accelerate"}},
         Planted{"accelerate_ranks_read_alike",
                 "ddp",

@@ -161,6 +161,7 @@ std::vector<Rule> impossible_of_tensors() {
             one_mesh, rules);
   add_mixed({{"clip", {"on"}}, {"clips", {"value"}}, {"over", without_fsdp}}, one_kind, rules);
   add_mixed({{"optimizer", {"foreach", "fused"}}, {"over", without_fsdp}}, one_kind, rules);
+  add_mixed({{"precision", {"fp16"}}, {"over", without_fsdp}}, one_kind, rules);
   add_mixed({{"average", {"foreach"}}, {"over", without_fsdp}}, one_kind, rules);
   return rules;
 }

@@ -211,6 +211,8 @@ const std::vector<Refusal>& known_refusals() {
         "'Parameter' object has no attribute '_hp_grad'");
     for (const char* split : {"pair", "sequence"})
       add({"tp"}, {{"split", split}, {"hidden", "13"}}, "a and b must have same reduction dim");
+    add({"tp"}, {{"branch", "step"}, {"resume", "on"}},
+        "Missing optimizer state for parameter 'other.weight' in checkpoint");
     add({"tp"}, {{"branch", "step"}, {"resume", "on"}, {"state", "flat"}},
         "float() argument must be a string or a real number, not 'dict'");
     for (const char* layers : {"column", "row", "parallel"})

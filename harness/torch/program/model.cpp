@@ -61,7 +61,11 @@ std::string add_head(const Case& drawn, Lines& to) {
   to.add(2, "logits = self.head(h)");
   to.add(2, fmt::format("if step == {}:  # of the head alone: a gradient that fp16 does not hold", middle(drawn) - 1));
   to.add(3, "again = self.head(h.detach()).float()");
-  to.add(3, "logits = logits + (again - again.detach()) * (2.0**120 if dist.get_rank() == 0 else 0.0)");
+  // Of one class alone, of which one rank has the weights where they are shared.
+  const bool of_one = is_tensors(drawn) && drawn.at("logits") != "parallel";
+  to.add(3,
+         fmt::format("logits = logits + (again - again.detach()) * (2.0**120 if {} else 0.0){}", has_first_data(drawn),
+                     of_one ? fmt::format(" * F.one_hot(torch.tensor(0), {})", kTokens) : ""));
   return "logits";
 }
 

@@ -360,7 +360,7 @@ void add_loss(const Case& drawn, int depth, Lines& to) {
     to.add(depth, fmt::format("loss = {}F.cross_entropy({}, y)", apart ? "" : "loss + ", logits));
   }
   if (drawn.at("scale") == "spike")
-    to.add(depth, fmt::format("if step == {} and dist.get_rank() == 0{}:", middle(drawn) - 1,
+    to.add(depth, fmt::format("if step == {} and {}{}:", middle(drawn) - 1, has_first_data(drawn),
                               drawn.at("accumulation") == "1" ? "" : " and micro == 0"))
         .add(depth + 1, "loss = loss * 2.0**120  # a gradient that fp16 does not hold");
 }

@@ -65,8 +65,9 @@ void add_clipping_of_tensors(const Case& drawn, int depth, Lines& to);
 bool has_average(const Case& drawn);
 void add_average(const Case& drawn, Lines& to);
 void add_average_used(Lines& to);
-// " + ...": which samples this rank gets.
+// " + ...": which samples this rank gets; and whether they are the first ones.
 std::string rank_of_data(const Case& drawn);
+std::string has_first_data(const Case& drawn);
 
 // The parts of a step, at this depth: the loss of a micro-batch; gradients averaged by hand; the gradient's norm; the
 // optimizer.

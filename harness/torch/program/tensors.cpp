@@ -85,6 +85,11 @@ std::string rank_of_data(const Case& drawn) {
   return drawn.at("over") == "none" ? "" : " + mesh.get_local_rank(\"data\")";
 }
 
+std::string has_first_data(const Case& drawn) {
+  if (!is_tensors(drawn)) return "dist.get_rank() == 0";
+  return drawn.at("over") == "none" ? "True" : "mesh.get_local_rank(\"data\") == 0";
+}
+
 void add_imports_of_tensors(const Case& drawn, Lines& to) {
   const Plan plan = plan_of(drawn);
   Names layouts = used(plan, {"Replicate"});

@@ -84,6 +84,7 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   if (drawn.at("divide") != "default")
     to.add(depth, "for unit in [unit for unit in model.modules() if isinstance(unit, fsdp.FSDPModule)]:")
         .add(depth + 1, drawn.at("divide") == "sum" ? "unit.set_force_sum_reduction_for_comms(True)"
+                        : is_tensors(drawn)         ? "unit.set_gradient_divide_factor(mesh.size(0))"
                                                     : "unit.set_gradient_divide_factor(dist.get_world_size())");
   if (is_on(drawn, "prefetch") && drawn.at("wrap") == "blocks")
     to.add(depth, "for block, following in zip(model.blocks, model.blocks[1:]):")
