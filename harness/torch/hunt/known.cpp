@@ -34,6 +34,11 @@ void add_of_tensors(std::vector<KnownFinding>& to) {
        {{"wrapper", {"tp"}}, {"split", {"sequence"}}, {"norm", {"on"}}, {"frozen", {"bias", "body", "block"}}}});
   to.push_back(
       {"tp-frozen-norm", {{"wrapper", {"tp"}}, {"split", {"sequence"}}, {"norm", {"on"}}, {"turned", {"thaw"}}}});
+  to.push_back({"tp-compiled-checkpoint",
+                {{"wrapper", {"tp"}},
+                 {"split", {"sequence", "row", "column", "dtensor", "pair"}},
+                 {"compile", {"whole"}},
+                 {"recompute", {"on"}}}});
   to.push_back({"fsdp-weight-hook", {{"wrapper", {"tp"}}, {"hook", {"weight"}}, {"logits", {"parallel", "column"}}}});
   to.push_back(
       {"fsdp-weight-hook", {{"wrapper", {"tp"}}, {"hook", {"weight"}}, {"over", {"replicate", "hsdp", "fsdp2"}}}});
