@@ -118,6 +118,8 @@ std::vector<Rule> impossible_of_tensors() {
       cannot_share({{"np", {"1"}}}, "One rank shares nothing."),
       cannot_share({{"np", {"2"}}, {"world", {"fewer"}}, {"shared_by", {"half", "two"}}}, "One rank shares nothing."),
       cannot_share({{"precision", {"half"}}}, "It is DeepSpeed's."),
+      cannot_share({{"recompute", {"deepspeed", "deepspeed_new"}}}, "It is DeepSpeed's."),
+      cannot_share({{"optimizer", {"cpu_adam"}}}, "It is DeepSpeed's."),
       cannot_share({{"gather", {"16bit"}}}, "It is a function of DeepSpeed."),
       cannot_share({{"keeps", {"module"}}}, "It is an option of DeepSpeed."),
       cannot_share({{"keeps", {"weights"}}, {"look", {"state"}}},
@@ -169,6 +171,7 @@ std::vector<Rule> impossible_of_tensors() {
 const std::vector<Rule>& expected_of_tensors() {
   const char* const parts = "A sum over ranks that share a layer adds what each of them has added up.";
   static const std::vector<Rule> rules = {
+      expects(Grade::rounding, {{"optimizer", {"muon"}}}, "Its update is made orthogonal in bf16."),
       expects(Grade::reassociated, {{"split", kSplit}}, parts),
       expects(Grade::reassociated, {{"logits", kLogits}}, parts),
       expects(Grade::rounding, {{"precision", {"bf16"}}, {"forwards", {"2"}}, {"over", kFullyShard}},
@@ -184,7 +187,6 @@ const std::vector<Rule>& expected_of_tensors() {
       expects(Grade::reassociated, {{"clip", {"on"}}, {"clips", {"norm", "total", "meshes"}}},
               "The norm of the gradient is summed over other pieces."),
       expects(Grade::reassociated, {{"forwards", {"apart"}}}, "Each backward pass is averaged by itself."),
-      expects(Grade::reassociated, {{"optimizer", {"muon"}}}, "It makes much of a last bit."),
       expects(Grade::reassociated, {{"sync", {"each"}}}, "Sums over ranks after each micro-batch have another order."),
       expects(Grade::reassociated, {{"accumulation", kMoreThanOne}, {"forwards", {"2"}}, {"over", kFullyShard}},
               "FSDP2 adds the gradients of a micro-batch's two forward passes before those of the micro-batches before "

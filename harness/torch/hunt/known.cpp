@@ -34,6 +34,12 @@ void add_of_tensors(std::vector<KnownFinding>& to) {
        {{"wrapper", {"tp"}}, {"split", {"sequence"}}, {"norm", {"on"}}, {"frozen", {"bias", "body", "block"}}}});
   to.push_back(
       {"tp-frozen-norm", {{"wrapper", {"tp"}}, {"split", {"sequence"}}, {"norm", {"on"}}, {"turned", {"thaw"}}}});
+  to.push_back({"tp-grad-scaler",
+                {{"wrapper", {"tp"}},
+                 {"over", {"hsdp", "replicate", "fsdp2"}},
+                 {"precision", {"fp16"}},
+                 {"scale", {"part"}},
+                 {"logits", {"row", "parallel", "column"}}}});
   to.push_back({"tp-compiled-checkpoint",
                 {{"wrapper", {"tp"}},
                  {"split", {"sequence", "row", "column", "dtensor", "pair"}},

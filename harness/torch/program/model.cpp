@@ -63,9 +63,9 @@ std::string add_head(const Case& drawn, Lines& to) {
   to.add(3, "again = self.head(h.detach()).float()");
   // Of one class alone, of which one rank has the weights where they are shared.
   const bool of_one = is_tensors(drawn) && drawn.at("logits") != "parallel";
-  to.add(3,
-         fmt::format("logits = logits + (again - again.detach()) * (2.0**120 if {} else 0.0){}", has_first_data(drawn),
-                     of_one ? fmt::format(" * F.one_hot(torch.tensor(0), {})", kTokens) : ""));
+  to.add(3, fmt::format("large = 2.0**120 if {} else 0.0", has_first_data(drawn)));
+  to.add(3, fmt::format("logits = logits + (again - again.detach()) * large{}",
+                        of_one ? fmt::format(" * F.one_hot(torch.tensor(0), {})", kWords) : ""));
   return "logits";
 }
 

@@ -407,21 +407,6 @@ bool goes_by_micro_batch(const Case& drawn) { return drawn.at("branch") == "late
 
 std::string turn_of(const Case& drawn) { return goes_by_micro_batch(drawn) ? "micro" : "step"; }
 
-Lines& Lines::add(int depth, const std::string& text) {
-  if (!text.empty()) text_ += std::string(std::size_t(depth) * 4, ' ') + text;
-  text_ += '\n';
-  return *this;
-}
-
-Lines& Lines::add_block(int depth, const Lines& block) {
-  for (std::size_t at = 0; at < block.text_.size();) {
-    const std::size_t end = block.text_.find('\n', at);
-    add(depth, block.text_.substr(at, end - at));
-    at = end + 1;
-  }
-  return *this;
-}
-
 std::string script_of(const Case& drawn, const std::string& name, const std::string& from) {
   Lines script;
   add_head(drawn, name, from, script);
