@@ -15,7 +15,7 @@ const Names kFullyShard = {"fsdp2", "hsdp", "replicate"};  // that go by FSDP2's
 const Names kMoreThanOne = {"2", "4"};
 const Names kSequence = {"sequence"};
 const Names kSplit = {"pair", "dtensor", "column", "row", "sequence"};
-const Names kWords = {"rows", "columns"};
+const Names kSharedWords = {"rows", "columns"};
 const Names kLogits = {"column", "row", "parallel"};
 const Names kEachBranch = {"step", "rank", "late", "early"};
 
@@ -61,7 +61,7 @@ void add_mixed(const When& what, const std::string& why, std::vector<Rule>& to) 
       {{"logits", {"off"}}},     {{"norm", {"on", "batch"}}, {"split", {"off", "pair", "dtensor", "column", "row"}}},
       {{"branch", kEachBranch}}, {{"experts", {"3"}}},
       {{"scalar", {"on"}}},      {{"strided", {"on"}}}};
-  for (const When& parallel : {When{{"split", kSplit}}, When{{"words", kWords}}, When{{"logits", kLogits}}}) {
+  for (const When& parallel : {When{{"split", kSplit}}, When{{"words", kSharedWords}}, When{{"logits", kLogits}}}) {
     for (const When& one : plain) {
       const std::optional<When> both = with(parallel, one);
       if (both) to.push_back(cannot_share(*with(*both, what), why));

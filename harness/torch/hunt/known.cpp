@@ -58,6 +58,20 @@ void add_of_tensors(std::vector<KnownFinding>& to) {
                   to);
 }
 
+void add_refused_of_tensors(std::vector<Refusal>& to) {
+  const auto add = [&](Case part, const std::string& words) {
+    part["wrapper"] = "tp";
+    to.push_back({part, words, 1});
+  };
+  for (const char* split : {"pair", "sequence"})
+    add({{"split", split}, {"hidden", "13"}}, "a and b must have same reduction dim");
+  add({{"branch", "step"}, {"resume", "on"}}, "Missing optimizer state for parameter 'other.weight' in checkpoint");
+  add({{"branch", "step"}, {"resume", "on"}, {"state", "flat"}},
+      "float() argument must be a string or a real number, not 'dict'");
+  for (const char* layers : {"column", "row", "parallel"})
+    add({{"over", "ddp"}, {"edit", "moment"}, {"logits", layers}}, "KeyError: 'momentum_buffer'");
+}
+
 }  // namespace
 
 const std::vector<KnownFinding>& known_findings() {
@@ -220,16 +234,9 @@ const std::vector<Refusal>& known_refusals() {
     add({"pipe"}, {{"stage", "0"}, {"precision", "bf16"}, {"resume", "on"}}, "KeyError: 0");
     add({"pipe"}, {{"stage", "0"}, {"precision", "bf16"}, {"layers", "specs"}, {"reused", "on"}, {"unused", "on"}},
         "'Parameter' object has no attribute '_hp_grad'");
-    for (const char* split : {"pair", "sequence"})
-      add({"tp"}, {{"split", split}, {"hidden", "13"}}, "a and b must have same reduction dim");
-    add({"tp"}, {{"branch", "step"}, {"resume", "on"}},
-        "Missing optimizer state for parameter 'other.weight' in checkpoint");
-    add({"tp"}, {{"branch", "step"}, {"resume", "on"}, {"state", "flat"}},
-        "float() argument must be a string or a real number, not 'dict'");
-    for (const char* layers : {"column", "row", "parallel"})
-      add({"tp"}, {{"over", "ddp"}, {"edit", "moment"}, {"logits", layers}}, "KeyError: 'momentum_buffer'");
     add({"pipe"}, {{"inputs", "tokens"}, {"recompute", "reentrant"}, {"checkpointed", "all"}},
         "element 0 of tensors does not require grad");
+    add_refused_of_tensors(rows);
     return rows;
   }();
   return all;
