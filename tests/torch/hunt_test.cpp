@@ -98,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"tp_norm_of_own_part", "tp", "clip=on", {"clip=on", "clips=total,meshes", "over=none,fsdp2"}},
         Planted{
             "tp_sequence_norm_alone", "tp", "split=sequence", {"split=sequence", "norm=on", "over=none", "frozen=off"}},
+        Planted{"stages_forget_buffers", "stages", "buffer=on", {"buffer=on", "inputs=numbers", "steps=2", "np=2"}},
+        Planted{"stages_first_arguments", "stages", "extra=", {"extra=samples", "inputs=numbers", "steps=2", "np=2"}},
         Planted{"accelerate_backward_undivided", "ddp", "accumulation=", {"optimizer=sgd", "loop=accelerate"}},
         Planted{"accelerate_ranks_read_alike",
                 "ddp",
@@ -127,6 +129,12 @@ TEST_F(Hunted, WhatIsRightIsQuietAndTheNextHuntGoesOn) {
   std::vector<std::string> other = options;
   other.insert(other.end(), {"--seed", "2"});
   EXPECT_STATUS(hunt(other, false), 2);
+}
+
+// A zero bubble's backward pass has two halves, which go round torch.autograd.backward(): its losses were not recorded.
+TEST_F(Hunted, LossesOfAZeroBubbleAreSeen) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=stages, plan=zero, batches=twice"}, false), 0);
+  EXPECT_EQ(told()["end"], "same") << told();
 }
 
 // The recorder took a recomputed pass, which ends in its middle, for one that still runs.

@@ -186,14 +186,8 @@ std::vector<Feature> all_features() {
   };
 }
 
-// A feature that means something only beside certain values of another one, of which a case gets the first.
-struct Need {
-  std::string name, other;
-  Names values;
-  std::string wrapper = "";  // with which it is so; "": with all
-};
-const std::vector<Need>& needs() {
-  static const std::vector<Need> all = {
+std::vector<Need> needs_of_others() {
+  return {
       {"sync", "accumulation", {"2", "4"}},
       {"sync", "loop", {"own"}},
       {"loader", "loop", kDrivers},
@@ -309,6 +303,14 @@ const std::vector<Need>& needs() {
       {"find_unused", "over", {"ddp"}, "tp"},
       {"static_graph", "over", {"ddp"}, "tp"},
   };
+}
+
+const std::vector<Need>& needs() {
+  static const std::vector<Need> all = [] {
+    std::vector<Need> rows = needs_of_others();
+    rows.insert(rows.end(), needs_of_stages().begin(), needs_of_stages().end());
+    return rows;
+  }();
   return all;
 }
 
@@ -329,6 +331,7 @@ const std::vector<Feature>& features() {
     std::vector<Feature> rows = all_features();
     add_pipe_features(rows);
     add_tensor_features(rows);
+    add_stages_features(rows);
     return rows;
   }();
   return all;

@@ -54,6 +54,20 @@ std::vector<Rule> impossible_of_tensors();
 const std::vector<Rule>& expected_of_tensors();
 bool is_tensors(const Case& drawn);
 
+// The same of torch's own pipelines.
+void add_stages_features(std::vector<Feature>& to);
+std::vector<Rule> impossible_of_stages();
+const std::vector<Rule>& expected_of_stages();
+bool is_stages(const Case& drawn);
+
+// A feature that means something only beside certain values of another one, of which a case gets the first.
+struct Need {
+  std::string name, other;
+  std::vector<std::string> values;
+  std::string wrapper = "";  // with which it is so; "": with all
+};
+const std::vector<Need>& needs_of_stages();
+
 // "wrapper=zero3, tied=on": the wrapper and all that is not plain.
 std::string case_text(const Case& drawn);
 // The reverse, without spaces or with them. Throws BadInput.

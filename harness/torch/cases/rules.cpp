@@ -176,10 +176,8 @@ const std::vector<Rule>& impossible_of_others() {
 const std::vector<Rule>& impossible() {
   static const std::vector<Rule> all = [] {
     std::vector<Rule> rules = impossible_of_others();
-    const std::vector<Rule> of_pipe = impossible_of_pipe();
-    rules.insert(rules.end(), of_pipe.begin(), of_pipe.end());
-    const std::vector<Rule> of_tensors = impossible_of_tensors();
-    rules.insert(rules.end(), of_tensors.begin(), of_tensors.end());
+    for (const std::vector<Rule>& more : {impossible_of_pipe(), impossible_of_tensors(), impossible_of_stages()})
+      rules.insert(rules.end(), more.begin(), more.end());
     return rules;
   }();
   return all;
@@ -257,6 +255,7 @@ Rule expected_of(const Case& drawn) {
   };
   const std::vector<Rule>& rules = is_pipe(drawn)      ? expected_of_pipe()
                                    : is_tensors(drawn) ? expected_of_tensors()
+                                   : is_stages(drawn)  ? expected_of_stages()
                                                        : of_others;
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.covers(drawn); });
   Rule rule = found == rules.end() ? Rule() : *found;

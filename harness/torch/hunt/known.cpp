@@ -72,6 +72,34 @@ void add_refused_of_tensors(std::vector<Refusal>& to) {
     add({{"over", "ddp"}, {"edit", "moment"}, {"logits", layers}}, "KeyError: 'momentum_buffer'");
 }
 
+void add_refused_of_stages(std::vector<Refusal>& to) {
+  const auto add = [&](Case part, const std::string& words) {
+    part["wrapper"] = "stages";
+    to.push_back({part, words, 1});
+  };
+  for (const char* plan : {"zero", "zbv", "dualpipe"}) {
+    add({{"plan", plan}, {"twice", "on"}}, "Trying to backward through the graph a second time");
+    add({{"plan", plan}, {"shared", "factor"}}, "Trying to backward through the graph a second time");
+  }
+  add({{"inputs", "tokens"}, {"recompute", "reentrant"}, {"shapes", "found"}},
+      "torch.utils.checkpoint is incompatible with .grad()");
+}
+
+// By DeepSpeed's own functions.
+void add_refused_of_recomputation(std::vector<Refusal>& to) {
+  const Case reused = {{"inputs", "tokens"}, {"reused", "on"}, {"recompute", "deepspeed"}};
+  const std::vector<std::pair<std::string, std::string>> words = {{"zero2", "has already been reduced"},
+                                                                  {"zero3", "AssertionError"}};
+  for (const auto& [wrapper, said] : words) {
+    to.push_back({reused, said, 1});
+    to.back().part["wrapper"] = wrapper;
+  }
+  to.push_back({{{"wrapper", "zero3"}, {"recompute", "deepspeed_new"}}, "The size of tensor a (0) must match", 1});
+  to.push_back({{{"wrapper", "zero1"}, {"precision", "autocast"}, {"recompute", "deepspeed_new"}},
+                "to have the same dtype, but got: c10::BFloat16 != float",
+                1});
+}
+
 }  // namespace
 
 const std::vector<KnownFinding>& known_findings() {
@@ -167,6 +195,18 @@ const std::vector<KnownFinding>& known_findings() {
       {"lightning-resumed-epoch",
        {{"wrapper", {"ddp"}}, {"loop", {"lightning"}}, {"loader", {"even", "short", "uneven"}}, {"resume", {"on"}}}},
       {"pipeline-clip", {{"wrapper", {"pipe"}}, {"stage", {"0"}}, {"clip", {"on"}}, {"precision", {"fp32"}}}},
+      {"stages-zero-bubble",
+       {{"wrapper", {"stages"}}, {"plan", {"zero", "zbv", "dualpipe"}}, {"frozen", {"block", "body"}}}},
+      {"stages-zero-bubble", {{"wrapper", {"stages"}}, {"plan", {"zero", "zbv", "dualpipe"}}, {"passed", {"own"}}}},
+      {"stages-zero-bubble-ddp", {{"wrapper", {"stages"}}, {"plan", {"zero", "zbv", "dualpipe"}}, {"data", {"ddp"}}}},
+      {"stages-zero-bubble-ddp", {{"wrapper", {"stages"}}, {"plan", {"zero", "zbv", "dualpipe"}}, {"hook", {"after"}}}},
+      {"stages-zero-bubble-fsdp",
+       {{"wrapper", {"stages"}},
+        {"plan", {"zero", "zbv", "dualpipe"}},
+        {"data", {"fsdp2"}},
+        {"reshard", {"default", "on"}}}},
+      {"stages-scaled-twice", {{"wrapper", {"stages"}}, {"calls", {"2"}}}},
+      {"stages-scaled-twice", {{"wrapper", {"stages"}}, {"plan", {"zbv", "dualpipe"}}, {"tied", {"on"}}}},
   };
   static const std::vector<KnownFinding> all = [] {
     std::vector<KnownFinding> rows = fixed;
@@ -237,6 +277,8 @@ const std::vector<Refusal>& known_refusals() {
     add({"pipe"}, {{"inputs", "tokens"}, {"recompute", "reentrant"}, {"checkpointed", "all"}},
         "element 0 of tensors does not require grad");
     add_refused_of_tensors(rows);
+    add_refused_of_stages(rows);
+    add_refused_of_recomputation(rows);
     return rows;
   }();
   return all;

@@ -414,6 +414,10 @@ std::string script_of(const Case& drawn, const std::string& name, const std::str
     add_pipe_program(drawn, script);
     return script.text();
   }
+  if (is_stages(drawn)) {
+    add_stages_program(drawn, script);
+    return script.text();
+  }
   add_imports(drawn, script);
   add_model(drawn, script);
   has_loader(drawn) ? add_samples(drawn, script) : add_data(drawn, script);
@@ -432,6 +436,7 @@ std::string plain_key(const Case& drawn) {
   std::string key = casts_by_hand(drawn) ? "cast" : "";
   if (is_pipe(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "pipe, evaluated" : "pipe";
   if (is_tensors(drawn)) key += "tensors";
+  if (is_stages(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "stages, evaluated" : "stages";
   if (fills_with_zeros(drawn)) key += "zeros";
   if (edits_weight_first(drawn)) key += "first";
   if (has_loader(drawn)) key += drawn.at("loop");  // which deals samples out

@@ -131,7 +131,7 @@ std::string narrow_type(const Case& drawn) {
 }
 bool casts_by_hand(const Case& drawn) {
   const bool is_narrow_itself = drawn.at("wrapper") == "ddp" || (is_tensors(drawn) && !is_fsdp2(drawn));
-  return !narrow_type(drawn).empty() && !is_narrow_itself;
+  return !narrow_type(drawn).empty() && !is_narrow_itself && !is_stages(drawn);
 }
 
 void add_wrapping(const Case& drawn, int depth, Lines& to) {

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import torch
 
-from seeksim_torch import engines, faults, habits, saves, states
+from seeksim_torch import engines, faults, habits, saves, stages, states
 from seeksim_torch.plan import Record
 
 # Modules that only wrap another one, and where they keep it: names of weights are the same with and without them.
@@ -52,6 +52,12 @@ def shape_text(tensor: torch.Tensor) -> str:
     return "[" + ",".join(str(n) for n in tensor.shape) + "]"
 
 
+def _exports() -> bool:
+    """Whether a model is traced, with tensors that hold nothing: torch.export, and pipeline(split_spec=...)."""
+    asks = getattr(getattr(torch, "compiler", None), "is_exporting", None)
+    return bool(asks is not None and asks())
+
+
 class Watcher:
     """Says to the backend where this rank is and what it computes with. One for each process."""
 
@@ -69,6 +75,8 @@ class Watcher:
         self.bare_from = 0  # micro-batches that had come when it began
         self.engines = 0  # inside how many calls of an engine that makes a step
         self.builds = 0  # engines that are being made
+        self.probes = 0  # inside how many passes that only find out what a pipeline's stages pass on
+        self.first_chunk = 0  # micro-batches before the step of a pipeline's schedule that runs
         self.frozen: set = set()  # names of parameters that require no gradient: FSDP1's views of them do
         self.calls: List[List[Any]] = []  # forward passes that have begun: the module, and whether it was recorded
         self.sizes: Dict[str, int] = {}  # elements of each weight, whole, as a forward pass used it
@@ -121,6 +129,8 @@ class Watcher:
             self.recomputed = before
 
     def before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        if _exports():
+            return
         # A closure runs forward and backward passes inside an optimizer's step.
         if self.phase == "init" or (self.phase == "optimizer" and not self.engines):
             self.enter("forward")
@@ -140,12 +150,14 @@ class Watcher:
 
     def after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """Runs before the module's own hooks, so before FSDP2 and ZeRO-3 give back the weights that they gathered."""
+        if _exports():
+            return
         self.habits.after_forward()
         self.faults.after_forward(module, output)
         if self.ends(module):
             return
         every = self.record.weights_every
-        if not every or self.step % every or self.micro_batch or self.phase != "forward":
+        if not every or self.step % every or self.micro_batch or self.phase != "forward" or self.probes:
             return
         trains = torch.is_grad_enabled() or self.recomputed
         if not trains or type(module).__name__ == "FullyShardedDataParallel":
@@ -364,6 +376,7 @@ def watch(module: ModuleType, record: Record, rank: int, rules: List[Dict[str, A
 
     torch.autograd.backward = backward
     engines.watch(watcher)
+    stages.watch(watcher)
     _watch_scaler(watcher)
     watcher.habits.watch_loaders()
     watcher.habits.watch_clipping()

@@ -44,7 +44,7 @@ std::vector<Case> one_of_each() {
 }
 
 TEST(TorchHunt, WhatIsDrawnMayBe) {
-  constexpr int kDraws = 175;
+  constexpr int kDraws = 210;
   Coverage coverage({});
   std::set<std::string> drawn, wrappers;
   for (int number = 0; number < kDraws; ++number) {
@@ -213,6 +213,26 @@ TEST(TorchHunt, RanksShareALayerAndTrainOnOtherSamples) {
   EXPECT_EQ(cannot_be(case_of("wrapper=tp, clip=on, split=pair, logits=column")), "");
   EXPECT_EQ(expected_of(case_of("wrapper=tp, inputs=tokens, words=rows")).grade, Grade::bits);
   EXPECT_EQ(expected_of(case_of("wrapper=tp, split=column")).grade, Grade::reassociated);
+}
+
+TEST(TorchHunt, ARankOfTorchsPipelinesHasOneStageOrTwo) {
+  const auto has = [](const std::string& drawn, const std::vector<std::string>& all) {
+    ASSERT_EQ(cannot_be(case_of(drawn)), "");
+    const std::string text = program(case_of(drawn));
+    for (const std::string& words : all) EXPECT_NE(text.find(words), std::string::npos) << words << '\n' << text;
+  };
+  has("wrapper=stages, plan=1f1b, batches=odd", {"WAYS, STAGES, BATCHES = 2, 2, 3", "own = [dist.get_rank()]"});
+  has("wrapper=stages, np=4, plan=zero", {"WAYS, STAGES, BATCHES = 4, 8, 8", "own = list(range(rank, STAGES, WAYS))"});
+  has("wrapper=stages, plan=zbv, inputs=tokens, tied=on",
+      {"own = [rank, STAGES - 1 - rank]", "parts[-1].head.weight = parts[0].embed.weight"});
+  has("wrapper=stages, np=4, data=fsdp2, calls=2, finalizes=last, clip=on",
+      {"WAYS, STAGES, BATCHES = 2, 2, 2", "finalize_gradients=call == 1", "norm = norm.full_tensor()"});
+  has("wrapper=stages, plan=interleaved, resume=on, then=other",
+      {"own = list(range(rank, STAGES, WAYS)) if seed == 1", "ScheduleLoopedBFS(stages"});
+  EXPECT_THROW(case_of("wrapper=stages, tied=on"), BadInput) << "embedding and head are on two ranks";
+  EXPECT_THROW(case_of("wrapper=stages, local=1"), BadInput) << "such a schedule has one";
+  EXPECT_NE(cannot_be(case_of("wrapper=stages, plan=dualpipe, batches=half")), "");
+  EXPECT_NE(plain_key(case_of("wrapper=stages")), plain_key(case_of("wrapper=stages, plan=zero"))) << "more stages";
 }
 
 TEST(TorchHunt, AKnownFindingExplainsWhatIsRightWithoutIt) {
