@@ -33,6 +33,7 @@ const std::vector<Rule>& impossible_of_others() {
       cannot({{"loader", {"short"}}, {"accumulation", {"1"}}}, "A step would lack all of its micro-batches."),
       cannot({{"loader", {"even", "short", "uneven"}}, {"loop", {"accelerate", "fabric"}}, {"resume", {"on"}}},
              "The script would have to say where the loader goes on."),
+      cannot({{"loader", {"uneven"}}, {"deals", {"sent"}}}, "accelerate shares out a batch that lacks samples evenly."),
       cannot({{"loader", {"even", "short", "uneven"}}, {"loop", {"lightning"}}, {"epochs", {"1"}}, {"resume", {"on"}}},
              "A loader without a state begins anew, and Lightning says so."),
       cannot({{"loop", {"accelerate"}}, {"wrapper", {"ddp"}}, {"schedule", {"on"}}, {"deals", {"batches", "sent"}}},

@@ -127,6 +127,8 @@ std::vector<Rule> impossible_of_tensors() {
       cannot_share({{"branch", {"rank"}}}, "All ranks that share a layer use the same modules."),
       cannot_share({{"optimizer", {"muon"}}, {"precision", {"autocast", "bf16", "fp16"}}},
                    "It makes much of a rounding."),
+      cannot_share({{"optimizer", {"muon"}}, {"split", {"pair", "dtensor", "column", "row", "sequence"}}},
+                   "It makes much of a rounding, in bf16, and a block's sums have another order."),
       cannot_share({{"optimizer", {"muon"}}, {"frozen", {"body"}}}, "It trains matrices only."),
       cannot_share({{"norm", {"batch"}}, {"split", kSequence}}, "Its numbers are of all samples."),
       cannot_share({{"dropout", {"on"}}, {"split", kSequence}}, "Each rank drops numbers of its own samples."),

@@ -163,7 +163,7 @@ const std::vector<KnownFinding>& known_findings() {
       {"fsdp1-reentrant-bf16",
        {{"wrapper", {"fsdp1"}}, {"precision", {"bf16"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
       {"fsdp1-cpu-state", {{"wrapper", {"fsdp1"}}, {"state", {"rank0", "rank0_both"}}}},
-      {"set-state-dict-sent", {{"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp"}}, {"state", {"rank0_both"}}}},
+      {"set-state-dict-sent", {{"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp", "tp"}}, {"state", {"rank0_both"}}}},
       {"zero3-muon-memory", {{"wrapper", {"zero3"}}, {"muon_in_memory", {"true"}}, {"resume", {"on"}}}},
       {"zero3-module-only", {{"wrapper", {"zero3"}}, {"keeps", {"module"}}}},
       {"fsdp2-autocast-cache",
