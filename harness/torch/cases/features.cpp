@@ -326,6 +326,18 @@ std::vector<const Need*> missing_for(const std::string& name, const Case& drawn)
 
 }  // namespace
 
+void add_wrapper(std::vector<Feature>& to, const std::string& wrapper, const Names& shared) {
+  const Names others = to.front().values;
+  for (Feature& one : to) {
+    if (one.name == "wrapper")
+      one.values.push_back(wrapper);
+    else if (one.wrappers.empty() && !is_in(shared, one.name))
+      one.wrappers = others;
+    else if (!one.wrappers.empty() && is_in(shared, one.name))
+      one.wrappers.push_back(wrapper);
+  }
+}
+
 const std::vector<Feature>& features() {
   static const std::vector<Feature> all = [] {
     std::vector<Feature> rows = all_features();

@@ -42,6 +42,9 @@ std::string cannot_be(const Case& drawn);
 // What a case is held to against the training by hand, and why it is not "bits".
 Rule expected_of(const Case& drawn);
 
+// Adds a wrapper's name, and leaves it out of the features that are not shared with it.
+void add_wrapper(std::vector<Feature>& to, const std::string& wrapper, const std::vector<std::string>& shared);
+
 // Pipelines, with which each rank has some layers only: adds them, and the features that only they have.
 void add_pipe_features(std::vector<Feature>& to);
 std::vector<Rule> impossible_of_pipe();

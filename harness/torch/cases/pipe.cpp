@@ -37,16 +37,7 @@ Rule held_to(Grade grade, std::map<std::string, Names> when, std::string why) {
 bool is_pipe(const Case& drawn) { return drawn.at("wrapper") == "pipe"; }
 
 void add_pipe_features(std::vector<Feature>& to) {
-  const Names others = to.front().values;
-  for (Feature& one : to) {
-    const bool shared = std::find(kShared.begin(), kShared.end(), one.name) != kShared.end();
-    if (one.name == "wrapper")
-      one.values.emplace_back("pipe");
-    else if (one.wrappers.empty() && !shared)
-      one.wrappers = others;
-    else if (!one.wrappers.empty() && shared)
-      one.wrappers.emplace_back("pipe");
-  }
+  add_wrapper(to, "pipe", kShared);
   const Names off_on = {"off", "on"};
   const std::vector<Feature> own = {
       of_pipe("ways", {"all", "half"}, "stages of the pipeline: one for each rank, or half as many, and two replicas",

@@ -69,15 +69,8 @@ std::vector<Feature> own_features() {
 bool is_stages(const Case& drawn) { return drawn.at("wrapper") == "stages"; }
 
 void add_stages_features(std::vector<Feature>& to) {
-  const Names others = to.front().values;
+  add_wrapper(to, "stages", kAlsoOfStages);
   for (Feature& one : to) {
-    const bool shared = std::find(kAlsoOfStages.begin(), kAlsoOfStages.end(), one.name) != kAlsoOfStages.end();
-    if (one.name == "wrapper")
-      one.values.emplace_back("stages");
-    else if (one.wrappers.empty() && !shared)
-      one.wrappers = others;
-    else if (!one.wrappers.empty() && shared)
-      one.wrappers.emplace_back("stages");
     if (one.name == "passed") one.values.emplace_back("own");
     if (one.name == "passed") one.description += "; own: one, and one that a stage's parameter alone makes";
     if (one.name == "hook") one.values.emplace_back("after");

@@ -74,16 +74,7 @@ void add_mixed(const When& what, const std::string& why, std::vector<Rule>& to) 
 bool is_tensors(const Case& drawn) { return drawn.at("wrapper") == "tp"; }
 
 void add_tensor_features(std::vector<Feature>& to) {
-  const Names others = to.front().values;
-  for (Feature& one : to) {
-    const bool also = std::find(kAlso.begin(), kAlso.end(), one.name) != kAlso.end();
-    if (one.name == "wrapper")
-      one.values.emplace_back("tp");
-    else if (one.wrappers.empty() && !also)
-      one.wrappers = others;
-    else if (!one.wrappers.empty() && also)
-      one.wrappers.emplace_back("tp");
-  }
+  add_wrapper(to, "tp", kAlso);
   const Names off_on = {"off", "on"};
   const std::vector<Feature> own = {
       of_tensors("over", {"none", "fsdp2", "hsdp", "replicate", "ddp", "hand"},

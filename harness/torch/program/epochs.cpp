@@ -85,18 +85,7 @@ void add_loop_over_batches(const Case& drawn, Lines& to) {
     to.add(2, "with contextlib.nullcontext() if PLAIN else accelerator.accumulate(net):");
   else
     to.add(2, "with contextlib.nullcontext() if PLAIN or last else fabric.no_backward_sync(net):");
-  add_loss(drawn, 3, to);
-  const std::string divided = divided_by_hand(drawn);
-  to.add(3, "if PLAIN:").add(4, divided + ".backward()").add(3, "else:");
-  to.add(4, accelerate ? "accelerator.backward(loss)" : fmt::format("fabric.backward({})", divided));
-  if (!accelerate) to.add(2, "if last and not PLAIN:");
-  const int depth = accelerate ? 4 : 3;
-  if (is_on(drawn, "clip") && !is_deepspeed(drawn)) {
-    to.add_if(accelerate, depth, "if accelerator.sync_gradients:");
-    to.add(depth + int(accelerate), accelerate ? "accelerator.clip_grad_norm_(net.parameters(), 0.2)"
-                                               : "fabric.clip_gradients(net, optimizer, max_norm=0.2)");
-  }
-  add_optimizer_step(drawn, depth, to);
+  add_micro_batch_of_loop(drawn, divided_by_hand(drawn), 2, "if last and not PLAIN:", to);
   add_end_of_step(drawn, to);
   to.add(2, "print(f\"rank {dist.get_rank()} step {step}: loss {loss.item():.9g}\")");
 }

@@ -204,6 +204,22 @@ void add_resume_of_loop(const Case& drawn, const std::string& made, Lines& to) {
   to.add(2, fmt::format("fabric.load(FOLDER, {})", state));
 }
 
+void add_micro_batch_of_loop(const Case& drawn, const std::string& divided, int depth, const std::string& ends,
+                             Lines& to) {
+  const bool accelerate = drawn.at("loop") == "accelerate";
+  add_loss(drawn, 3, to);
+  to.add(3, "if PLAIN:").add(4, divided + ".backward()").add(3, "else:");
+  to.add(4, accelerate ? "accelerator.backward(loss)" : fmt::format("fabric.backward({})", divided));
+  if (!accelerate) to.add(depth, ends);
+  const int step = accelerate ? 4 : depth + 1;
+  if (is_on(drawn, "clip") && !is_deepspeed(drawn)) {
+    to.add_if(accelerate, step, "if accelerator.sync_gradients:");
+    to.add(step + int(accelerate), accelerate ? "accelerator.clip_grad_norm_(net.parameters(), 0.2)"
+                                              : "fabric.clip_gradients(net, optimizer, max_norm=0.2)");
+  }
+  add_optimizer_step(drawn, step, to);
+}
+
 void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to) {
   const int last = std::stoi(drawn.at("accumulation")) - 1;
   const bool accelerate = drawn.at("loop") == "accelerate";
@@ -213,17 +229,7 @@ void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to) 
   else
     to.add(2, fmt::format("waits = micro < {} and not PLAIN", last))
         .add(2, "with fabric.no_backward_sync(net) if waits else contextlib.nullcontext():");
-  add_loss(drawn, 3, to);
-  to.add(3, "if PLAIN:").add(4, divided + ".backward()").add(3, "else:");
-  to.add(4, accelerate ? "accelerator.backward(loss)" : fmt::format("fabric.backward({})", divided));
-  if (!accelerate) to.add(1, "if not PLAIN:");
-  const int depth = accelerate ? 4 : 2;
-  if (is_on(drawn, "clip") && !is_deepspeed(drawn)) {
-    to.add_if(accelerate, depth, "if accelerator.sync_gradients:");
-    to.add(depth + int(accelerate), accelerate ? "accelerator.clip_grad_norm_(net.parameters(), 0.2)"
-                                               : "fabric.clip_gradients(net, optimizer, max_norm=0.2)");
-  }
-  add_optimizer_step(drawn, depth, to);
+  add_micro_batch_of_loop(drawn, divided, 1, "if not PLAIN:", to);
   to.add(1, "if PLAIN:");
   add_gradients(drawn, 2, to);
   add_clipping(drawn, 2, to);

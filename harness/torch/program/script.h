@@ -106,6 +106,9 @@ void add_loop(const Case& drawn, Lines& to);                // the object that d
 void add_prepare(const Case& drawn, int depth, Lines& to);  // the model and its optimizer are given to it
 // made: the line that makes new objects, or "".
 void add_resume_of_loop(const Case& drawn, const std::string& made, Lines& to);
+// A micro-batch that accelerate or Fabric drives, at depth 3. ends: the line behind which Fabric makes its step.
+void add_micro_batch_of_loop(const Case& drawn, const std::string& divided, int depth, const std::string& ends,
+                             Lines& to);
 void add_step_of_loop(const Case& drawn, const std::string& divided, Lines& to);
 void add_trainer_program(const Case& drawn, const std::string& divided, Lines& to);  // from its loss to its end
 std::string folder_of_state();                                                       // the line that names it
