@@ -98,3 +98,4 @@ SEEKSIM_BUG(speculation_leaves_moments,
 SEEKSIM_BUG(ddp_buckets_differ, "rank 1 cuts gradients into other buckets than the others (ddp)", "collectives_match")
 SEEKSIM_BUG(idle_experts_keep_gradients,
             "an expert that no token of a step came to is moved by its last gradient (stage 0, experts)", "golden")
+SEEKSIM_BUG(norm_of_own_stage, "each stage clips by the norm of its own gradients (world.pipeline)", "golden")

@@ -93,7 +93,9 @@ Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
 
   const kernels::OnHost<float> norms = on_host(all);
   std::vector<std::pair<std::uint32_t, float>> of_parameters;
+  const bool own_alone = plan_.bug.is(Bug::norm_of_own_stage);
   for (int stage = 0; stage < int(stages_.size()); ++stage) {
+    if (own_alone && stage != place_.stage) continue;
     const std::vector<const ParameterInfo*>& trainable = of_stage(stage).trainable();
     for (std::size_t i = 0; i < trainable.size(); ++i) {
       if (stage_of(trainable[i]->number) != stage) continue;  // shared: measured where it is first
