@@ -137,6 +137,11 @@ TEST_F(Hunted, LossesOfAZeroBubbleAreSeen) {
   EXPECT_EQ(told()["end"], "same") << told();
 }
 
+// FSDP2 gives one stage its shards between the backward passes of a micro-batch, and the other stage is frozen.
+TEST_F(Hunted, ShardsInThePlaceOfGradientsAreNoZeroGrad) {
+  EXPECT_STATUS(hunt({"--case", "wrapper=stages, frozen=block, plan=interleaved, data=fsdp2"}, false), 0);
+}
+
 // The recorder took a recomputed pass, which ends in its middle, for one that still runs.
 TEST_F(Hunted, ValidationBehindARecomputedStepIsSeenAsThat) {
   EXPECT_STATUS(hunt({"--case", "wrapper=ddp, dropout=on, recompute=on, evaluate=on"}, false), 0);

@@ -141,7 +141,7 @@ class Habits:
         if self.last_loader:
             self.say("trains_on", self.last_loader)
         if self.versions and all(_is_gone(*one) for one in self.versions):
-            self.lost = self.lost or self.name_of([p for p, _, _ in self.versions])
+            self.lost = self.lost or self.name_of_held([p for p, _, _ in self.versions])
         function = getattr(loss, "grad_fn", None)
         # Of two losses whose forward passes both came first, neither is a micro-batch.
         of_its_own = self.ahead is None or self.ahead > 0
@@ -170,6 +170,11 @@ class Habits:
         """The name of the first of these that has one."""
         names = {id(p): name for name, (p, _) in self.watcher.parameters().items()}
         return next((names[id(p)] for p in parameters if id(p) in names), "param_groups")
+
+    def name_of_held(self, parameters: List[Any]) -> str:
+        """Likewise, or "" where FSDP2 gave the model its shards in their place, with the gradients."""
+        held = {id(p) for p, _ in self.watcher.parameters().values()}
+        return "" if all(id(p) not in held for p in parameters) else self.name_of(parameters)
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         reference, cleared = self.left.pop(id(optimizer), (None, True))
