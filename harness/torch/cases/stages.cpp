@@ -167,6 +167,7 @@ std::vector<Rule> impossible_of_plan() {
                                                  {"tied", kOn},
                                                  {"unused", kOn},
                                                  {"sizes", {"micro"}}};
+  rules.push_back(cannot_stage({{"traced", kOn}, {"twice", kOn}}, "A block that begins a stage begins it twice."));
   for (const auto& [name, values] : untraced)
     rules.push_back(cannot_stage({{"traced", kOn}, {name, values}}, "A traced model does not have it, or loses it."));
   const std::map<std::string, Names> unknown = {{"passed", {"pair", "tokens", "own"}},

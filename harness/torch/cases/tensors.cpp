@@ -115,6 +115,8 @@ std::vector<Rule> impossible_of_tensors() {
       cannot_share({{"keeps", {"module"}}}, "It is an option of DeepSpeed."),
       cannot_share({{"keeps", {"weights"}}, {"look", {"state"}}},
                    "get_state_dict() lets an optimizer without a state make a step of zeros (PyTorch #164929)."),
+      cannot_share({{"scale", {"spike", "part"}}, {"look", {"state"}}, {"steps", {"2"}}},
+                   "get_state_dict() lets an optimizer without a state make a step of zeros (PyTorch #164929)."),
       cannot_share({{"branch", {"rank"}}}, "All ranks that share a layer use the same modules."),
       cannot_share({{"optimizer", {"muon"}}, {"precision", {"autocast", "bf16", "fp16"}}},
                    "It makes much of a rounding."),
@@ -169,6 +171,8 @@ const std::vector<Rule>& expected_of_tensors() {
       expects(Grade::reassociated, {{"logits", kLogits}}, parts),
       expects(Grade::rounding, {{"precision", {"bf16"}}, {"forwards", {"2"}}, {"over", kFullyShard}},
               "Gradients of two forward passes are added in bf16 by FSDP, and in fp32 by hand."),
+      expects(Grade::rounding, {{"precision", {"bf16"}}, {"words", {"columns", "rows"}}},
+              "add_() of bf16 rounds the last numbers of a tensor otherwise, and a shard ends elsewhere."),
       expects(Grade::rounding,
               {{"precision", {"bf16"}}, {"tied", {"on"}}, {"accumulation", kMoreThanOne}, {"over", kFullyShard}},
               "FSDP2 adds a tied weight's uses in fp32 in all micro-batches but the last one, and by hand each sum is "

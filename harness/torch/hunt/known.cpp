@@ -48,13 +48,24 @@ void add_of_tensors(std::vector<KnownFinding>& to) {
   to.push_back({"fsdp-weight-hook", {{"wrapper", {"tp"}}, {"hook", {"weight"}}, {"logits", {"parallel", "column"}}}});
   to.push_back(
       {"fsdp-weight-hook", {{"wrapper", {"tp"}}, {"hook", {"weight"}}, {"over", {"replicate", "hsdp", "fsdp2"}}}});
+  to.push_back({"fsdp2-autocast-cache",
+                {{"wrapper", {"tp"}},
+                 {"over", {"replicate", "hsdp", "fsdp2"}},
+                 {"precision", {"autocast", "fp16"}},
+                 {"forwards", {"spare"}}}});
+  to.push_back({"ddp-two-backwards", {{"wrapper", {"tp"}}, {"over", {"ddp"}}, {"forwards", {"apart"}}}});
+  for (const When& twice : {When{{"reused", {"on"}}}, When{{"forwards", {"2"}}}}) {
+    When found = {{"wrapper", {"tp"}}, {"over", {"replicate", "hsdp", "fsdp2"}}, {"recompute", {"reentrant"}}};
+    found.insert(twice.begin(), twice.end());
+    to.push_back({"fsdp2-reentrant", found});
+  }
   add_with_layers("tp-ddp",
                   {{{"over", {"ddp"}}, {"clip", {"on"}}},
                    {{"over", {"ddp"}}, {"frozen", {"bias", "body", "block"}}},
                    {{"over", {"ddp"}}, {"resume", {"on"}}},
                    {{"over", {"ddp"}}, {"evaluate", {"on"}}},
                    {{"over", {"ddp"}}, {"edit", {"gradient", "on"}}},
-                   {{"over", {"ddp"}}, {"average", {"each"}}}},
+                   {{"over", {"ddp"}}, {"average", {"each", "foreach"}}}},
                   to);
 }
 
@@ -70,6 +81,10 @@ void add_refused_of_tensors(std::vector<Refusal>& to) {
       "float() argument must be a string or a real number, not 'dict'");
   for (const char* layers : {"column", "row", "parallel"})
     add({{"over", "ddp"}, {"edit", "moment"}, {"logits", layers}}, "KeyError: 'momentum_buffer'");
+  for (const char* split : {"pair", "dtensor", "column", "row", "sequence"}) {
+    add({{"over", "ddp"}, {"resume", "on"}, {"split", split}}, "KeyError");
+    add({{"over", "ddp"}, {"look", "state"}, {"split", split}}, "KeyError");
+  }
 }
 
 void add_refused_of_stages(std::vector<Refusal>& to) {
@@ -122,6 +137,14 @@ const std::vector<KnownFinding>& known_findings() {
       {"zero-autocast-clip", {{"wrapper", {"zero1", "zero2", "zero3"}}, {"precision", {"fp16"}}, {"clip", {"on"}}}},
       {"zero-autocast-stuck",
        {{"wrapper", {"zero1", "zero2", "zero3"}}, {"precision", {"fp16"}}, {"scale", {"spike", "part"}}}},
+      {"zero-offload-overflow",
+       {{"wrapper", {"zero1", "zero2"}},
+        {"precision", {"half"}},
+        {"scale", {"spike", "part"}},
+        {"offload", {"on"}},
+        {"added_as", {"fp32"}}}},
+      {"zero0-autocast-schedule",
+       {{"wrapper", {"zero0"}}, {"precision", {"fp16"}}, {"scale", {"spike", "part"}}, {"schedule", {"on"}}}},
       {"zero-thawed", {{"wrapper", {"zero1", "zero2", "zero3"}}, {"turned", {"thaw"}}}},
       {"zero-buffers", {{"wrapper", {"zero0", "zero1", "zero2", "zero3"}}, {"buffer", {"on"}}, {"own_seeds", {"on"}}}},
       {"universal-groups", {{"wrapper", {"zero3"}}, {"optimizer", {"groups"}}, {"world", {"fewer", "more"}}}},

@@ -318,7 +318,7 @@ void add_end_of_stages_step(const Case& drawn, Lines& to) {
     to.add(1, "norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])");
     to.add(1, "if not PLAIN:  # of all stages");
     to.add_if(drawn.at("data") == "fsdp2", 2, "norm = norm.full_tensor()");
-    to.add(2, "norm = norm**2");
+    to.add(2, "norm = norm.float()**2");  // that of a stage without gradients is fp32
     to.add(2, replicas ? "dist.all_reduce(norm, group=mesh.get_group(\"stage\"))" : "dist.all_reduce(norm)");
     to.add(2, "norm = norm**0.5").add(1, "nn.utils.clip_grads_with_norm_(trained, 0.2, norm)");
   }
