@@ -117,6 +117,8 @@ std::vector<Rule> impossible_of_tensors() {
                    "get_state_dict() lets an optimizer without a state make a step of zeros (PyTorch #164929)."),
       cannot_share({{"scale", {"spike", "part"}}, {"look", {"state"}}, {"steps", {"2"}}},
                    "get_state_dict() lets an optimizer without a state make a step of zeros (PyTorch #164929)."),
+      cannot_share({{"optimizer", {"nadam"}}, {"precision", {"bf16"}}, {"resume", {"on"}}},
+                   "load_state_dict() rounds its mu_product to bf16 (PyTorch #43706)."),
       cannot_share({{"branch", {"rank"}}}, "All ranks that share a layer use the same modules."),
       cannot_share({{"optimizer", {"muon"}}, {"precision", {"autocast", "bf16", "fp16"}}},
                    "It makes much of a rounding."),

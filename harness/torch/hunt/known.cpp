@@ -212,7 +212,7 @@ const std::vector<KnownFinding>& known_findings() {
       {"zero-edit-clip",
        {{"wrapper", {"zero1", "zero2", "zero3"}}, {"edit", {"gradient"}}, {"offload", {"on"}}, {"clip", {"on"}}}},
       {"compiled-buffer",
-       {{"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"}},
+       {{"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3", "tp"}},
         {"buffer", {"on"}},
         {"compile", {"whole"}}}},
       {"lightning-resumed-epoch",

@@ -389,7 +389,7 @@ void add_optimizer_step(const Case& drawn, int depth, Lines& to) {
 bool fills_with_zeros(const Case& drawn) {
   // FSDP1 has a flat gradient of each unit: none, where the layer is a unit of its own that a step does not use.
   const bool flat = is_deepspeed(drawn) || (drawn.at("wrapper") == "fsdp1" && !other_is_unit(drawn));
-  const bool shards = is_deepspeed(drawn) && drawn.at("wrapper") != "zero0";
+  const bool shards = is_deepspeed(drawn) && (drawn.at("wrapper") != "zero0" || drawn.at("precision") == "bf16");
   return (drawn.at("branch") == "step" && flat) || (drawn.at("turned") == "freeze" && shards);
 }
 
