@@ -32,7 +32,7 @@ Feature of_zero(std::string name, Names values, Names wrappers, std::string key)
   return {std::move(name), std::move(values), std::move(wrappers), false, std::move(key), std::move(description)};
 }
 
-std::vector<Feature> all_features() {
+std::vector<Feature> features_of_training() {
   const Names off_on = {"off", "on"};
   return {
       {"wrapper", {"ddp", "fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"}, {}, false, "", "who trains"},
@@ -120,25 +120,12 @@ std::vector<Feature> all_features() {
       of_wrapper("evaluate", off_on, {}, "each step begins with a pass in eval mode, without gradients"),
       of_wrapper("own_seeds", off_on, kDriven,
                  "each rank draws other first weights, so that those of rank 0 have to be sent"),
-      of_wrapper("static_graph", off_on, {"ddp"}, "DDP's static_graph"),
-      of_wrapper("bucket_view", off_on, {"ddp"}, "DDP's gradient_as_bucket_view"),
-      of_wrapper("ddp_bucket", {"default", "small"}, {"ddp"}, "DDP's bucket_cap_mb"),
-      of_wrapper("find_unused", off_on, {"ddp"}, "DDP's find_unused_parameters"),
-      of_wrapper("redundancy", off_on, {"ddp"}, "torch's ZeroRedundancyOptimizer"),
-      of_wrapper("ddp_hook", off_on, {"ddp"}, "DDP's communication hook that calls all_reduce()"),
-      of_wrapper("send_buffers", {"on", "off"}, {"ddp"}, "DDP's broadcast_buffers"),
-      of_wrapper("strategy", {"full", "grad_op", "none", "hybrid"}, {"fsdp1"}, "FSDP1's sharding_strategy"),
-      of_wrapper("flat", off_on, {"fsdp1"}, "FSDP1 without use_orig_params"),
-      of_wrapper("wrap", {"blocks", "root", "layers"}, {"fsdp1", "fsdp2", "hsdp"}, "what is a unit of FSDP"),
-      of_wrapper("prefetch", off_on, {"fsdp1", "fsdp2", "hsdp"}, "FSDP's forward prefetching"),
-      of_wrapper("post", off_on, {"fsdp1"}, "FSDP1's backward_prefetch after the gradients"),
-      of_wrapper("reshard", {"default", "off", "on"}, {"fsdp2", "hsdp"}, "FSDP2's reshard_after_forward"),
-      of_wrapper("shard_last", off_on, {"fsdp2", "hsdp"}, "FSDP2 shards matrices by their last dimension"),
-      of_wrapper("on_cpu", off_on, {"fsdp2", "hsdp"}, "FSDP2's offload to the CPU"),
-      of_wrapper("divide", {"default", "factor", "sum"}, {"fsdp2", "hsdp"},
-                 "FSDP2's set_gradient_divide_factor(), or set_force_sum_reduction_for_comms()"),
-      of_wrapper("replicas", {"1", "2"}, {"hsdp", "fsdp1"}, "of HSDP, on two ranks"),
-      of_wrapper("keep", off_on, {"fsdp2", "hsdp"}, "FSDP2's set_reshard_after_backward() between micro-batches"),
+  };
+}
+
+std::vector<Feature> features_of_zero() {
+  const Names off_on = {"off", "on"};
+  return {
       of_zero("bucket", {"500000000", "64"}, kZero, "reduce_bucket_size"),
       of_zero("gather_bucket", {"500000000", "64"}, kZero12, "allgather_bucket_size"),
       of_zero("overlap", {"default", "true", "false"}, kPartitioned, "overlap_comm"),
@@ -200,9 +187,6 @@ std::vector<Need> needs_of_others() {
       {"deals", "loop", {"accelerate"}},
       {"deals", "loader", kLoaders},
       {"evaluate", "loader", {"off"}},
-      {"keep", "accumulation", {"2", "4"}},
-      {"keep", "loop", {"own"}},
-      {"redundancy", "loop", {"own"}},
       {"tied", "inputs", {"tokens"}},
       {"models", "loop", {"own"}},
       {"resume", "models", {"1"}},
@@ -233,10 +217,6 @@ std::vector<Need> needs_of_others() {
       {"gather", "precision", {"fp32"}},
       {"zeros", "loop", {"own", "accelerate", "fabric"}},
       {"evaluate", "loop", {"own", "accelerate", "fabric"}},
-      {"ddp_hook", "loop", {"own"}},
-      {"send_buffers", "buffer", {"on"}},
-      {"replicas", "np", {"2"}},
-      {"replicas", "strategy", {"hybrid"}, "fsdp1"},
       {"predivide", "prescale", {"on"}},
       {"muon_in_memory", "optimizer", {"muon"}},
       {"muon_in_memory", "reduce_scatter", {"false"}},
@@ -308,7 +288,8 @@ std::vector<Need> needs_of_others() {
 const std::vector<Need>& needs() {
   static const std::vector<Need> all = [] {
     std::vector<Need> rows = needs_of_others();
-    rows.insert(rows.end(), needs_of_stages().begin(), needs_of_stages().end());
+    for (const std::vector<Need>& more : {needs_of_torch_options(), needs_of_stages()})
+      rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
   return all;
@@ -340,7 +321,9 @@ void add_wrapper(std::vector<Feature>& to, const std::string& wrapper, const Nam
 
 const std::vector<Feature>& features() {
   static const std::vector<Feature> all = [] {
-    std::vector<Feature> rows = all_features();
+    std::vector<Feature> rows = features_of_training();
+    for (const std::vector<Feature>& more : {torch_options(), features_of_zero()})
+      rows.insert(rows.end(), more.begin(), more.end());
     add_pipe_features(rows);
     add_tensor_features(rows);
     add_stages_features(rows);

@@ -71,6 +71,11 @@ struct Need {
 };
 const std::vector<Need>& needs_of_stages();
 
+// Options of DDP and FSDP: the same of them.
+std::vector<Feature> torch_options();
+std::vector<Need> needs_of_torch_options();
+std::vector<Rule> impossible_of_torch_options();
+
 // "wrapper=zero3, tied=on": the wrapper and all that is not plain.
 std::string case_text(const Case& drawn);
 // The reverse, without spaces or with them. Throws BadInput.

@@ -49,14 +49,10 @@ const std::vector<Rule>& impossible_of_others() {
              "A static graph does not go with no_sync() in its first step (PyTorch #143580)."),
       cannot({{"experts", {"3"}}, {"precision", {"autocast", "bf16", "fp16", "half"}}},
              "A sample that rounding sends elsewhere says nothing."),
-      cannot({{"redundancy", {"on"}}, {"resume", {"on"}}}, "Its state has to be gathered by a call of its own."),
-      cannot({{"redundancy", {"on"}}, {"look", {"state"}}}, "Its state has to be gathered by a call of its own."),
       cannot({{"precision", {"fp16"}}, {"scale", {"grows", "static"}}}, "They are keys of DeepSpeed's own fp16."),
       cannot({{"scale", {"part"}}, {"branch", {"late", "early"}}}, "Its model does not know the step."),
       cannot({{"precision", {"fp16"}}, {"loop", {"accelerate", "fabric", "lightning", "trainer"}}},
              "They want a GPU for it."),
-      cannot({{"precision", {"fp16"}}, {"redundancy", {"on"}}, {"optimizer", {"fused"}}},
-             "The fused kernel leaves out a step by itself, so that others are counted."),
       cannot({{"precision", {"fp16"}}, {"resume", {"on"}}}, "The scale would have to be saved, too."),
       cannot({{"scale", {"spike", "part"}}, {"look", {"state"}}, {"steps", {"2"}}, {"wrapper", kAllTorch}},
              "get_state_dict() lets an optimizer without a state make a step of zeros (PyTorch #164929)."),
@@ -96,7 +92,6 @@ const std::vector<Rule>& impossible_of_others() {
       cannot({{"turned", {"thaw"}}, {"optimizer", {"groups"}}}, "The optimizer would not have the block."),
       cannot({{"edit", {"on"}}, {"wrapper", {"zero0"}}}, "DeepSpeed's functions are for ZeRO 1 to 3."),
       cannot({{"edit", {"moment"}}, {"wrapper", {"zero0", "fsdp1"}}}, "The script cannot reach it."),
-      cannot({{"edit", {"moment"}}, {"redundancy", {"on"}}}, "The script cannot reach it."),
       cannot({{"edit", {"moment"}}, {"optimizer", {"adagrad", "asgd", "muon"}}}, "There is none, or not for a bias."),
       cannot({{"edit", {"moment"}}, {"keeps", {"weights", "module"}}}, "There is none then."),
       cannot({{"edit", {"moment"}}, {"scale", {"spike", "part"}}, {"steps", {"2"}}}, "There is none then."),
@@ -179,7 +174,8 @@ const std::vector<Rule>& impossible_of_others() {
 const std::vector<Rule>& impossible() {
   static const std::vector<Rule> all = [] {
     std::vector<Rule> rules = impossible_of_others();
-    for (const std::vector<Rule>& more : {impossible_of_pipe(), impossible_of_tensors(), impossible_of_stages()})
+    for (const std::vector<Rule>& more :
+         {impossible_of_torch_options(), impossible_of_pipe(), impossible_of_tensors(), impossible_of_stages()})
       rules.insert(rules.end(), more.begin(), more.end());
     return rules;
   }();

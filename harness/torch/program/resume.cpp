@@ -45,7 +45,14 @@ void add_handing_over(const Case& drawn, const std::string& made, Lines& to) {
   to.add_if(is_on(drawn, "schedule"), 2, "place = schedule.state_dict()");
   if (own) {
     to.add(2, "of_model = copy.deepcopy(net.state_dict())");
-    to.add_if(!weights, 2, "of_optimizer = copy.deepcopy(optimizer.state_dict())").add_if(!same, 2, made);
+    if (drawn.at("redundancy") != "off" && !weights)
+      to.add(2, "optimizer.consolidate_state_dict()")
+          .add(2, "whole = [optimizer.state_dict() if dist.get_rank() == 0 else None]")
+          .add(2, "dist.broadcast_object_list(whole)")
+          .add(2, "of_optimizer = whole[0]");
+    else
+      to.add_if(!weights, 2, "of_optimizer = copy.deepcopy(optimizer.state_dict())");
+    to.add_if(!same, 2, made);
     to.add(2, "net.load_state_dict(of_model)").add_if(!weights, 2, "optimizer.load_state_dict(of_optimizer)");
   } else if (weights) {
     to.add(2, fmt::format("of_model = get_model_state_dict(net{})", options)).add_if(!same, 2, made);

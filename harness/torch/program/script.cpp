@@ -71,13 +71,12 @@ void add_imports(const Case& drawn, Lines& to) {
   to.add_if(sharded, 0, "import torch.distributed.fsdp as fsdp");
   to.add(0, "import torch.nn as nn").add(0, "import torch.nn.functional as F");
   add_imports_of_state(drawn, to);
-  to.add_if(is_on(drawn, "ddp_hook"), 0,
-            "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook");
+  add_imports_of_options(drawn, to);
   to.add_if(drawn.at("precision") == "fp16" && drawn.at("wrapper") == "fsdp1", 0,
             "from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler");
   to.add_if(is_fsdp2(drawn) || drawn.at("strategy") == "hybrid" || is_tensors(drawn), 0,
             "from torch.distributed.device_mesh import init_device_mesh");
-  to.add_if(is_on(drawn, "redundancy"), 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
+  to.add_if(drawn.at("redundancy") != "off", 0, "from torch.distributed.optim import ZeroRedundancyOptimizer");
   if (is_tensors(drawn))
     add_imports_of_tensors(drawn, to);
   else
@@ -105,7 +104,8 @@ std::string optimizer_of(const Case& drawn) {
                                  : kind == "muon"              ? "[p for p in net.parameters() if p.dim() == 2]"
                                  : drawn.at("frozen") == "off" ? "net.parameters()"
                                                                : "trained";
-  if (!is_on(drawn, "redundancy")) return fmt::format("torch.optim.{}({}, {})", made, parameters, options);
+  if (drawn.at("redundancy") == "off") return fmt::format("torch.optim.{}({}, {})", made, parameters, options);
+  if (drawn.at("redundancy") == "view") options += ", parameters_as_bucket_view=True";
   return fmt::format("ZeroRedundancyOptimizer({}, torch.optim.{}, {})", parameters, made, options);
 }
 
@@ -151,7 +151,9 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
     to.add(depth, "if not PLAIN:")
         .add(depth + 1, fmt::format("optimizer = DeepSpeedCPUAdam({}, lr=0.01, weight_decay=0.01)",
                                     drawn.at("frozen") == "off" ? "net.parameters()" : "trained"));
-  if (is_on(drawn, "redundancy")) to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
+  if (drawn.at("redundancy") != "off")
+    to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
+  if (is_on(drawn, "local_sgd")) add_local_optimizer(depth, to);
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
   // Small enough that sums in fp16 do not overflow where others do not.
@@ -219,6 +221,13 @@ void add_backward(const Case& drawn, int depth, const std::string& loss, Lines& 
   to.add(depth, fmt::format(fmt::runtime(scales_loss(drawn) ? "scaler.scale({}).backward()" : "{}.backward()"), loss));
 }
 
+// A pass that is to change nothing.
+void add_evaluation(const Case& drawn, int depth, const std::string& when, Lines& to) {
+  const char* const turn = goes_by_micro_batch(drawn) ? "0" : "step";
+  to.add(depth, when).add(depth + 1, "net.eval()").add(depth + 1, "with torch.no_grad():");
+  to.add(depth + 2, fmt::format("net(batch(step, 90)[0], {})", turn)).add(depth + 1, "net.train()");
+}
+
 void add_step_of_torch(const Case& drawn, int depth, const std::string& divided, Lines& to) {
   const int last = std::stoi(drawn.at("accumulation")) - 1;
   const bool waits = last > 0 && drawn.at("sync") == "last";
@@ -228,8 +237,7 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
     to.add(depth, fmt::format("waits = micro < {} and not PLAIN", last));
     to.add(depth++, "with net.no_sync() if waits else contextlib.nullcontext():");
   }
-  if (last > 0 && is_on(drawn, "keep"))
-    to.add(depth, "if not PLAIN:").add(depth + 1, fmt::format("net.set_reshard_after_backward(micro == {})", last));
+  add_options_of_micro_batch(drawn, depth, to);
   if (drawn.at("logits") == "parallel") to.add(depth++, "with loss_parallel():");
   add_loss(drawn, depth, to);
   if (drawn.at("forwards") == "apart") {
@@ -238,15 +246,18 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
   } else {
     add_backward(drawn, depth, divided, to);
   }
+  if (drawn.at("evaluated") == "amid") add_evaluation(drawn, 2, "if micro == 0 and not PLAIN:", to);
   if (is_tensors(drawn)) {
     add_averaged_gradients(drawn, to);
-  } else {
+  } else if (!is_on(drawn, "local_sgd")) {
     to.add(1, "if PLAIN:");
     add_gradients(drawn, 2, to);
   }
+  if (drawn.at("evaluated") == "late") add_evaluation(drawn, 1, "if not PLAIN:", to);
   add_edit(drawn, 1, to);
   add_clipping(drawn, 1, to);
   add_optimizer_step(drawn, 1, to);
+  if (is_on(drawn, "local_sgd")) add_local_average(to);
   if (has_average(drawn)) add_average(drawn, to);
 }
 
@@ -262,20 +273,13 @@ void add_end(const Case& drawn, Lines& to) {
   to.add(0, "dist.destroy_process_group()");
 }
 
-// A pass that is to change nothing.
-void add_evaluation(const Case& drawn, Lines& to) {
-  const char* const turn = goes_by_micro_batch(drawn) ? "0" : "step";
-  to.add(1, "if not PLAIN:").add(2, "net.eval()").add(2, "with torch.no_grad():");
-  to.add(3, fmt::format("net(batch(step, 90)[0], {})", turn)).add(2, "net.train()");
-}
-
 // All of one, at depth 1.
 void add_step(const Case& drawn, const std::string& divided, Lines& to) {
   if (is_on(drawn, "resume") && !moves(drawn)) add_resume(drawn, to);
   if (drawn.at("look") != "off") add_look(drawn, to);
   if (edits_weight_first(drawn)) add_edit_of_weight(drawn, to);
   add_turn(drawn, to);
-  if (is_on(drawn, "evaluate")) add_evaluation(drawn, to);
+  if (is_on(drawn, "evaluate") && drawn.at("evaluated") == "first") add_evaluation(drawn, 1, "if not PLAIN:", to);
   if (!has_own_loop(drawn)) {
     add_step_of_loop(drawn, divided, to);
   } else if (is_deepspeed(drawn)) {
@@ -311,80 +315,6 @@ void add_training(const Case& drawn, Lines& to) {
 }
 
 }  // namespace
-
-void add_gradients(const Case& drawn, int depth, Lines& to) {
-  to.add(depth++, "for p in model.parameters():");
-  if (drawn.at("branch") == "rank") {
-    to.add(depth, "used = torch.tensor(float(p.grad is not None))").add(depth, "dist.all_reduce(used)");
-    to.add(depth, "if p.grad is None and used:").add(depth + 1, "p.grad = torch.zeros_like(p)");
-  }
-  // Nothing else leaves a parameter without a gradient.
-  const bool all_used = drawn.at("branch") == "off" && drawn.at("unused") == "off" && drawn.at("frozen") == "off" &&
-                        drawn.at("turned") == "off";
-  const char* const summed =
-      is_tensors(drawn) ? "dist.all_reduce(p.grad, group=mesh.get_group(\"data\"))" : "dist.all_reduce(p.grad)";
-  const char* const divided = is_tensors(drawn) ? "p.grad /= mesh.size(0)" : "p.grad /= dist.get_world_size()";
-  if (all_used) {
-    to.add(depth, summed).add(depth, divided);
-    return;
-  }
-  if (fills_with_zeros(drawn))
-    to.add(depth, drawn.at("frozen") == "off" ? "if p.grad is None:" : "if p.grad is None and p.requires_grad:")
-        .add(depth + 1, "p.grad = torch.zeros_like(p)  # as this wrapper does");
-  to.add(depth, "if p.grad is not None:").add(depth + 1, summed);
-  to.add(depth + 1, divided);
-}
-
-void add_loss(const Case& drawn, int depth, Lines& to) {
-  const std::string turn = turn_of(drawn);
-  const std::string call = casts_by_hand(drawn)
-                               ? fmt::format("(by_hand(model, x, {0}) if PLAIN else net(x, {0}))", turn)
-                               : fmt::format("net(x, {})", turn);
-  std::string logits = call + (drawn.at("output") == "dict" ? "[\"logits\"]" : "");
-  if (drawn.at("precision") != "fp32") logits += ".float()";
-  const bool to_fp16 = drawn.at("precision") == "fp16";
-  if (drawn.at("precision") == "autocast" || to_fp16) {
-    // Others have it as their option, and one inside theirs would take its place.
-    const bool by_option = !has_own_loop(drawn) || is_deepspeed(drawn);
-    to.add(depth, fmt::format("with torch.autocast(\"cpu\", dtype=torch.{}){}:", to_fp16 ? "float16" : "bfloat16",
-                              by_option ? " if PLAIN else contextlib.nullcontext()" : ""));
-    ++depth;
-  }
-  to.add_if(drawn.at("forwards") == "spare", depth, call + "  # nothing uses it");
-  const bool apart = drawn.at("forwards") == "apart";
-  if (drawn.at("forwards") != "2" && !apart) {
-    to.add(depth, fmt::format("loss = F.cross_entropy({}, y)", logits));
-  } else {
-    to.add(depth, fmt::format("{} = F.cross_entropy({}, y)", apart ? "first" : "loss", logits))
-        .add(depth, drawn.at("accumulation") == "1" ? "x, y = batch(step, 50)" : "x, y = batch(step, 50 + micro)");
-    to.add(depth, fmt::format("loss = {}F.cross_entropy({}, y)", apart ? "" : "loss + ", logits));
-  }
-  if (drawn.at("scale") == "spike")
-    to.add(depth, fmt::format("if step == {} and {}{}:", middle(drawn) - 1, has_first_data(drawn),
-                              drawn.at("accumulation") == "1" ? "" : " and micro == 0"))
-        .add(depth + 1, "loss = loss * 2.0**120  # a gradient that fp16 does not hold");
-}
-
-void add_clipping(const Case& drawn, int depth, Lines& to) {
-  if (!is_on(drawn, "clip")) return;
-  to.add_if(scales_loss(drawn), depth, "scaler.unscale_(optimizer)");
-  if (drawn.at("wrapper") == "fsdp1")
-    to.add(depth, "nn.utils.clip_grad_norm_(net.parameters(), 0.2) if PLAIN else net.clip_grad_norm_(0.2)");
-  else if (drawn.at("clips") != "norm")
-    add_clipping_of_tensors(drawn, depth, to);
-  else
-    to.add(depth, "nn.utils.clip_grad_norm_(net.parameters(), 0.2)");
-}
-
-void add_optimizer_step(const Case& drawn, int depth, Lines& to) {
-  const bool waits = has_spike(drawn) && is_on(drawn, "schedule");  // for a step that is not left out
-  to.add_if(waits, depth, "before = scaler.get_scale()");
-  to.add(depth, scales_loss(drawn) ? "scaler.step(optimizer)" : "optimizer.step()");
-  to.add_if(scales_loss(drawn), depth, "scaler.update()");
-  to.add_if(waits, depth, "if scaler.get_scale() >= before:");
-  to.add_if(is_on(drawn, "schedule"), depth + int(waits), "schedule.step()");
-  to.add(depth, is_on(drawn, "zeros") ? "optimizer.zero_grad(set_to_none=False)" : "optimizer.zero_grad()");
-}
 
 bool fills_with_zeros(const Case& drawn) {
   // FSDP1 has a flat gradient of each unit: none, where the layer is a unit of its own that a step does not use.
@@ -438,6 +368,7 @@ std::string plain_key(const Case& drawn) {
   if (is_tensors(drawn)) key += "tensors";
   if (is_stages(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "stages, evaluated" : "stages";
   if (fills_with_zeros(drawn)) key += "zeros";
+  if (!compressed_type(drawn).empty()) key += compressed_type(drawn);
   if (edits_weight_first(drawn)) key += "first";
   if (has_loader(drawn)) key += drawn.at("loop");  // which deals samples out
   if (drawn.at("edit") != "off" && drawn.at("wrapper") == "zero3") key += "block";

@@ -78,6 +78,16 @@ void add_clipping(const Case& drawn, int depth, Lines& to);
 void add_optimizer_step(const Case& drawn, int depth, Lines& to);
 
 std::string optimizer_of(const Case& drawn);  // a call that makes it
+
+// Options of DDP and FSDP: imports; what DDP gets beside its arguments; the optimizer of post-local SGD, and what it
+// does by hand behind a step; what is set before a micro-batch; "float16" and the like: the type of sums over ranks, or
+// "".
+void add_imports_of_options(const Case& drawn, Lines& to);
+void add_ddp_hook(const Case& drawn, int depth, Lines& to);
+void add_local_optimizer(int depth, Lines& to);
+void add_local_average(Lines& to);
+void add_options_of_micro_batch(const Case& drawn, int depth, Lines& to);
+std::string compressed_type(const Case& drawn);
 // What DeepSpeed gets: the optimizer, or what its own one is to train.
 const char* optimized_by(const Case& drawn);
 

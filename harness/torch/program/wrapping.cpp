@@ -17,8 +17,7 @@ void add_ddp(const Case& drawn, int depth, Lines& to) {
   Names options = ddp_options(drawn);
   options.insert(options.begin(), "model");
   to.add(depth, fmt::format("net = model if PLAIN else nn.parallel.DistributedDataParallel({})", joined(options)));
-  if (is_on(drawn, "ddp_hook"))
-    to.add(depth, "if not PLAIN:").add(depth + 1, "net.register_comm_hook(None, allreduce_hook)");
+  add_ddp_hook(drawn, depth, to);
 }
 
 std::string mesh_of(const Case& drawn) {
@@ -81,11 +80,13 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
         .add(depth + 1, "fsdp.fully_shard(layer, **options)");
   to.add_if(other_is_unit(drawn), depth, "fsdp.fully_shard(model.other, **options)");
   to.add(depth, "fsdp.fully_shard(model, **options)");
-  if (drawn.at("divide") != "default")
-    to.add(depth, "for unit in [unit for unit in model.modules() if isinstance(unit, fsdp.FSDPModule)]:")
-        .add(depth + 1, drawn.at("divide") == "sum" ? "unit.set_force_sum_reduction_for_comms(True)"
-                        : is_tensors(drawn)         ? "unit.set_gradient_divide_factor(mesh.size(0))"
-                                                    : "unit.set_gradient_divide_factor(dist.get_world_size())");
+  const std::string& divide = drawn.at("divide");
+  to.add_if(divide != "default", depth,
+            "for unit in [unit for unit in model.modules() if isinstance(unit, fsdp.FSDPModule)]:");
+  to.add_if(divide == "sum" || divide == "both", depth + 1, "unit.set_force_sum_reduction_for_comms(True)");
+  to.add_if(
+      divide == "factor" || divide == "both", depth + 1,
+      fmt::format("unit.set_gradient_divide_factor({})", is_tensors(drawn) ? "mesh.size(0)" : "dist.get_world_size()"));
   if (is_on(drawn, "prefetch") && drawn.at("wrap") == "blocks")
     to.add(depth, "for block, following in zip(model.blocks, model.blocks[1:]):")
         .add(depth + 1, "block.set_modules_to_forward_prefetch([following])");
