@@ -75,8 +75,10 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"resume_without_momentum", "fsdp2", "resume=on"},
         Planted{"fsdp2_sync_of_root", "fsdp2", "accumulation="},
         Planted{"fsdp2_reduces_in_bf16", "fsdp2", "precision=bf16", {"precision=bf16"}},
-        Planted{"hsdp_replicas_apart", "hsdp", ""}, Planted{"fsdp1_local_norm", "fsdp1", "clip=on"},
-        Planted{"fsdp1_no_sync_drops", "fsdp1", "accumulation="},
+        Planted{"hsdp_replicas_apart", "hsdp", ""},
+        Planted{"hsdp_partial_lost", "hsdp", "all_reduce=last", {"optimizer=sgd", "accumulation=2,4", "sync=each"}},
+        Planted{"ddp_compress_undivided", "ddp", "ddp_hook=fp16", {"optimizer=sgd", "loop=own", "ddp_hook=off,fp16"}},
+        Planted{"fsdp1_local_norm", "fsdp1", "clip=on"}, Planted{"fsdp1_no_sync_drops", "fsdp1", "accumulation="},
         // Adam's step has no scale: SGD shows it.
         Planted{"zero_micro_batches_add_up", "zero2", "accumulation=", {"optimizer=sgd"}},
         Planted{"zero_one_rate", "zero1", "optimizer=groups"}, Planted{"zero12_does_not_clip", "zero1", "clip=on"},

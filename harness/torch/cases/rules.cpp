@@ -11,7 +11,7 @@ using When = std::map<std::string, Names>;
 
 const Names kAllTorch = {"ddp", "fsdp1", "fsdp2", "hsdp"};
 const Names kSharded = {"fsdp1", "fsdp2", "hsdp", "zero1", "zero2", "zero3"};
-const Names kNotDdp = {"fsdp1", "fsdp2", "hsdp", "zero0", "zero1", "zero2", "zero3"};
+const Names kFlat = {"fsdp1", "zero0", "zero1", "zero2", "zero3"};
 const Names kDeepSpeed = {"zero0", "zero1", "zero2", "zero3"};
 const Names kBranches = {"step", "rank", "late", "early"};
 const Names kMore = {"2", "4"};
@@ -38,7 +38,7 @@ const std::vector<Rule>& impossible_of_others() {
              "A loader without a state begins anew, and Lightning says so."),
       cannot({{"loop", {"accelerate"}}, {"wrapper", {"ddp"}}, {"schedule", {"on"}}, {"deals", {"batches", "sent"}}},
              "accelerate's schedule then makes a step for each rank."),
-      cannot({{"branch", {"rank"}}, {"wrapper", kNotDdp}}, "All ranks of FSDP and ZeRO use the same modules."),
+      cannot({{"branch", {"rank"}}, {"wrapper", kFlat}}, "All ranks of FSDP and ZeRO use the same modules."),
       cannot({{"branch", kBranches}, {"wrapper", {"ddp"}}, {"find_unused", {"off"}}},
              "DDP has to look for what a backward pass does not use."),
       cannot({{"branch", kBranches}, {"static_graph", {"on"}}}, "The graph is not static."),

@@ -229,6 +229,17 @@ const std::vector<KnownFinding>& known_findings() {
         {"data", {"fsdp2"}},
         {"reshard", {"default", "on"}}}},
       {"stages-scaled-twice", {{"wrapper", {"stages"}}, {"calls", {"2"}}}},
+      {"fsdp-late-validation",
+       {{"wrapper", {"fsdp1", "fsdp2", "hsdp"}}, {"evaluate", {"on"}}, {"evaluated", {"late"}}}},
+      {"fsdp2-divided-twice", {{"wrapper", {"hsdp"}}, {"replicas", {"2"}}, {"divide", {"both"}}}},
+      {"redundancy-strided", {{"wrapper", {"ddp"}}, {"redundancy", {"view"}}, {"strided", {"on"}}}},
+      {"redundancy-strided", {{"wrapper", {"ddp"}}, {"local_sgd", {"on"}}, {"strided", {"on"}}}},
+      {"local-sgd-schedule",
+       {{"wrapper", {"ddp"}}, {"local_sgd", {"on"}}, {"schedule", {"on"}}, {"resume", {"on"}}, {"state", {"own"}}}},
+      {"local-sgd-unused",
+       {{"wrapper", {"ddp"}}, {"local_sgd", {"on"}}, {"branch", {"rank", "step"}}, {"find_unused", {"on"}}}},
+      {"local-sgd-unused",
+       {{"wrapper", {"ddp"}}, {"local_sgd", {"on"}}, {"turned", {"freeze"}}, {"find_unused", {"on"}}}},
       {"stages-scaled-twice", {{"wrapper", {"stages"}}, {"plan", {"zbv", "dualpipe"}}, {"tied", {"on"}}}},
   };
   static const std::vector<KnownFinding> all = [] {

@@ -247,6 +247,7 @@ void add_step_of_torch(const Case& drawn, int depth, const std::string& divided,
     add_backward(drawn, depth, divided, to);
   }
   if (drawn.at("evaluated") == "amid") add_evaluation(drawn, 2, "if micro == 0 and not PLAIN:", to);
+  add_finalization(drawn, to);
   if (is_tensors(drawn)) {
     add_averaged_gradients(drawn, to);
   } else if (!is_on(drawn, "local_sgd")) {
@@ -320,7 +321,8 @@ bool fills_with_zeros(const Case& drawn) {
   // FSDP1 has a flat gradient of each unit: none, where the layer is a unit of its own that a step does not use.
   const bool flat = is_deepspeed(drawn) || (drawn.at("wrapper") == "fsdp1" && !other_is_unit(drawn));
   const bool shards = is_deepspeed(drawn) && (drawn.at("wrapper") != "zero0" || drawn.at("precision") == "bf16");
-  return (drawn.at("branch") == "step" && flat) || (drawn.at("turned") == "freeze" && shards);
+  return is_on(drawn, "reduce_unused") || (drawn.at("branch") == "step" && flat) ||
+         (drawn.at("turned") == "freeze" && shards);
 }
 
 bool has_deepspeeds_muon(const Case& drawn) { return drawn.at("optimizer") == "muon" && !is_tensors(drawn); }

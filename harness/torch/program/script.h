@@ -86,7 +86,9 @@ void add_imports_of_options(const Case& drawn, Lines& to);
 void add_ddp_hook(const Case& drawn, int depth, Lines& to);
 void add_local_optimizer(int depth, Lines& to);
 void add_local_average(Lines& to);
+void add_options_of_fsdp2(const Case& drawn, int depth, Lines& to);
 void add_options_of_micro_batch(const Case& drawn, int depth, Lines& to);
+void add_finalization(const Case& drawn, Lines& to);
 std::string compressed_type(const Case& drawn);
 // What DeepSpeed gets: the optimizer, or what its own one is to train.
 const char* optimized_by(const Case& drawn);

@@ -28,7 +28,9 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
   };
   if (all_used) return add_average(depth);
   if (fills_with_zeros(drawn))
-    to.add(depth, drawn.at("frozen") == "off" ? "if p.grad is None:" : "if p.grad is None and p.requires_grad:")
+    to.add(depth, drawn.at("frozen") == "off" && !is_on(drawn, "reduce_unused")
+                      ? "if p.grad is None:"
+                      : "if p.grad is None and p.requires_grad:")
         .add(depth + 1, "p.grad = torch.zeros_like(p)  # as this wrapper does");
   to.add(depth, "if p.grad is not None:");
   add_average(depth + 1);

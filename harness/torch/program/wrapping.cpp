@@ -65,7 +65,9 @@ void add_fsdp1(const Case& drawn, int depth, Lines& to) {
 void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   Names options = {"mesh=" + mesh_of(drawn)};
   if (drawn.at("reshard") != "default")
-    options.push_back(fmt::format("reshard_after_forward={}", is_on(drawn, "reshard") ? "True" : "False"));
+    options.push_back(fmt::format("reshard_after_forward={}", drawn.at("reshard") == "2" ? "2"
+                                                              : is_on(drawn, "reshard")  ? "True"
+                                                                                         : "False"));
   if (is_on(drawn, "shard_last")) options.emplace_back("shard_placement_fn=lambda p: Shard(p.dim() - 1)");
   if (is_on(drawn, "on_cpu")) options.emplace_back("offload_policy=fsdp.CPUOffloadPolicy(pin_memory=False)");
   if (drawn.at("precision") == "bf16")
@@ -78,6 +80,8 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   if (drawn.at("wrap") == "layers")
     to.add(depth, "for layer in [layer for block in model.blocks for layer in block if isinstance(layer, nn.Linear)]:")
         .add(depth + 1, "fsdp.fully_shard(layer, **options)");
+  to.add_if(drawn.at("wrap") == "pair", depth, "fsdp.fully_shard(list(model.blocks), **options)");
+  to.add_if(drawn.at("embedding") != "root", depth, "fsdp.fully_shard(model.embed, **options)");
   to.add_if(other_is_unit(drawn), depth, "fsdp.fully_shard(model.other, **options)");
   to.add(depth, "fsdp.fully_shard(model, **options)");
   const std::string& divide = drawn.at("divide");
@@ -90,6 +94,7 @@ void add_fsdp2(const Case& drawn, int depth, Lines& to) {
   if (is_on(drawn, "prefetch") && drawn.at("wrap") == "blocks")
     to.add(depth, "for block, following in zip(model.blocks, model.blocks[1:]):")
         .add(depth + 1, "block.set_modules_to_forward_prefetch([following])");
+  add_options_of_fsdp2(drawn, depth, to);
 }
 
 void add_words(const Names& words, int depth, Lines& to) {
