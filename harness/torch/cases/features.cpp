@@ -410,7 +410,9 @@ std::optional<Case> with_both(const Feature& a, const std::string& of_a, const F
                                         {"optimizer", "sgd"},
                                         {"inputs", "numbers"},
                                         {"wrap", "root"},
-                                        {"accumulation", "1"}}) {
+                                        {"accumulation", "1"},
+                                        {"depth", "2"},
+                                        {"np", "4"}}) {
     Case other = drawn;
     if (name == a.name || name == b.name) continue;
     other[name] = value;

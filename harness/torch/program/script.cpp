@@ -105,7 +105,7 @@ std::string optimizer_of(const Case& drawn) {
                                  : drawn.at("frozen") == "off" ? "net.parameters()"
                                                                : "trained";
   if (drawn.at("redundancy") == "off") return fmt::format("torch.optim.{}({}, {})", made, parameters, options);
-  if (drawn.at("redundancy") == "view") options += ", parameters_as_bucket_view=True";
+  if (drawn.at("redundancy") == "view") options += ", **views";
   return fmt::format("ZeroRedundancyOptimizer({}, torch.optim.{}, {})", parameters, made, options);
 }
 
@@ -152,7 +152,9 @@ void add_objects(const Case& drawn, const std::string& seed, int depth, Lines& t
         .add(depth + 1, fmt::format("optimizer = DeepSpeedCPUAdam({}, lr=0.01, weight_decay=0.01)",
                                     drawn.at("frozen") == "off" ? "net.parameters()" : "trained"));
   if (drawn.at("redundancy") != "off")
-    to.add(depth, "if not PLAIN:").add(depth + 1, "optimizer = " + optimizer_of(drawn));
+    to.add(depth, "if not PLAIN:")
+        .add_if(drawn.at("redundancy") == "view", depth + 1, "views = {\"parameters_as_bucket_view\": True}")
+        .add(depth + 1, "optimizer = " + optimizer_of(drawn));
   if (is_on(drawn, "local_sgd")) add_local_optimizer(depth, to);
   to.add_if(is_on(drawn, "schedule"), depth,
             "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))");
