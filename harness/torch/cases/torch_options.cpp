@@ -118,6 +118,7 @@ std::vector<Rule> impossible_of_torch_options() {
       cannot_option({{"wrap", {"pair"}}, {"depth", {"1"}}}, "There is one block only."),
       cannot_option({{"reshard", {"2"}}, {"wrapper", {"hsdp", "tp", "stages"}}}, "A shard has two ranks, or one."),
       cannot_option({{"reshard", {"2"}}, {"np", {"1", "2"}}}, "It takes more ranks than two."),
+      cannot_option({{"reshard", {"2"}}, {"shard_last", {"on"}}}, "What it keeps is cut by the first dimension."),
       cannot_option({{"finalize", by_hand}, {"forwards", {"apart"}}}, "Only the last backward pass may reduce."),
       cannot_option({{"finalize", by_hand}, {"sync", {"each"}}, {"accumulation", kMicroBatches}},
                     "Only the last backward pass may reduce."),
