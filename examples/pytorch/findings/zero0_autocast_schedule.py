@@ -1,5 +1,5 @@
-"""Does stage 0 with torch_autocast in fp16 keep the schedule where it leaves a step out? Those of the first three
-gradients overflow.
+"""Does stage 0 with torch_autocast in fp16 hold the schedule where it leaves a step out? The gradients of the first
+three steps overflow.
 
     torchrun --nproc-per-node 2 zero0_autocast_schedule.py autocast    # the rate decays in steps that are not made
     torchrun --nproc-per-node 2 zero0_autocast_schedule.py fp16        # right: DeepSpeed's own fp16, ZeRO 1

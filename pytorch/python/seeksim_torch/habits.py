@@ -172,7 +172,7 @@ class Habits:
         return next((names[id(p)] for p in parameters if id(p) in names), "param_groups")
 
     def name_of_held(self, parameters: List[Any]) -> str:
-        """Likewise, or "" where FSDP2 gave the model its shards in their place, with the gradients."""
+        """The name of the first, or "" where the model has none of them: FSDP2 put its shards in their place."""
         held = {id(p) for p, _ in self.watcher.parameters().values()}
         return "" if all(id(p) not in held for p in parameters) else self.name_of(parameters)
 
