@@ -288,7 +288,7 @@ std::vector<Need> needs_of_others() {
 const std::vector<Need>& needs() {
   static const std::vector<Need> all = [] {
     std::vector<Need> rows = needs_of_others();
-    for (const std::vector<Need>& more : {needs_of_torch_options(), needs_of_stages()})
+    for (const std::vector<Need>& more : {needs_of_torch_options(), needs_of_stages(), needs_of_moe()})
       rows.insert(rows.end(), more.begin(), more.end());
     return rows;
   }();
@@ -327,6 +327,7 @@ const std::vector<Feature>& features() {
     add_pipe_features(rows);
     add_tensor_features(rows);
     add_stages_features(rows);
+    add_moe_features(rows);
     return rows;
   }();
   return all;

@@ -63,6 +63,12 @@ std::vector<Rule> impossible_of_stages();
 const std::vector<Rule>& expected_of_stages();
 bool is_stages(const Case& drawn);
 
+// The same of DeepSpeed's expert layer, of whose experts a rank has some.
+void add_moe_features(std::vector<Feature>& to);
+std::vector<Rule> impossible_of_moe();
+const std::vector<Rule>& expected_of_moe();
+bool is_moe(const Case& drawn);
+
 // A feature that means something only beside certain values of another one, of which a case gets the first.
 struct Need {
   std::string name, other;
@@ -70,6 +76,7 @@ struct Need {
   std::string wrapper = "";  // with which it is so; "": with all
 };
 const std::vector<Need>& needs_of_stages();
+const std::vector<Need>& needs_of_moe();
 
 // Options of DDP and FSDP: the same of them.
 std::vector<Feature> torch_options();

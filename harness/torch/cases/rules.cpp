@@ -175,7 +175,7 @@ const std::vector<Rule>& impossible() {
   static const std::vector<Rule> all = [] {
     std::vector<Rule> rules = impossible_of_others();
     for (const std::vector<Rule>& more :
-         {impossible_of_torch_options(), impossible_of_pipe(), impossible_of_tensors(), impossible_of_stages()})
+         {impossible_of_torch_options(), impossible_of_pipe(), impossible_of_tensors(), impossible_of_stages(), impossible_of_moe()})
       rules.insert(rules.end(), more.begin(), more.end());
     return rules;
   }();
@@ -261,6 +261,7 @@ Rule expected_of(const Case& drawn) {
   const std::vector<Rule>& rules = is_pipe(drawn)      ? expected_of_pipe()
                                    : is_tensors(drawn) ? expected_of_tensors()
                                    : is_stages(drawn)  ? expected_of_stages()
+                                   : is_moe(drawn)     ? expected_of_moe()
                                                        : of_others;
   const auto found = std::find_if(rules.begin(), rules.end(), [&](const Rule& rule) { return rule.covers(drawn); });
   Rule rule = found == rules.end() ? Rule() : *found;

@@ -344,14 +344,11 @@ std::string turn_of(const Case& drawn) { return goes_by_micro_batch(drawn) ? "mi
 std::string script_of(const Case& drawn, const std::string& name, const std::string& from) {
   Lines script;
   add_head(drawn, name, from, script);
-  if (is_pipe(drawn)) {
-    add_pipe_program(drawn, script);
-    return script.text();
-  }
-  if (is_stages(drawn)) {
-    add_stages_program(drawn, script);
-    return script.text();
-  }
+  const auto own = is_pipe(drawn)     ? add_pipe_program
+                   : is_stages(drawn) ? add_stages_program
+                   : is_moe(drawn)    ? add_moe_program
+                                      : nullptr;
+  if (own != nullptr) return own(drawn, script), script.text();
   add_imports(drawn, script);
   add_model(drawn, script);
   has_loader(drawn) ? add_samples(drawn, script) : add_data(drawn, script);
@@ -370,6 +367,7 @@ std::string plain_key(const Case& drawn) {
   std::string key = casts_by_hand(drawn) ? "cast" : "";
   if (is_pipe(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "pipe, evaluated" : "pipe";
   if (is_tensors(drawn)) key += "tensors";
+  if (is_moe(drawn)) key += is_on(drawn, "evaluate") ? "moe, evaluated" : "moe";
   if (is_stages(drawn)) key += is_on(drawn, "told") && is_on(drawn, "evaluate") ? "stages, evaluated" : "stages";
   if (fills_with_zeros(drawn)) key += "zeros";
   if (!compressed_type(drawn).empty()) key += compressed_type(drawn);

@@ -50,7 +50,9 @@ void add_step_of_zero(const Case& drawn, const std::string& divided, Lines& to);
 void add_fsdp2(const Case& drawn, int depth, Lines& to);                          // FSDP2's
 void add_pipe_program(const Case& drawn, Lines& to);                              // of a pipeline, behind its head
 void add_stages_program(const Case& drawn, Lines& to);                            // of torch's pipelines, likewise
-void add_muon(int depth, Lines& to);                                              // DeepSpeed's optimizer, by hand
+void add_moe_program(const Case& drawn, Lines& to);  // with DeepSpeed's expert layer, likewise
+void add_loss_of_moe(const Case& drawn, int depth, Lines& to);
+void add_muon(int depth, Lines& to);  // DeepSpeed's optimizer, by hand
 // What is passed to DDP, beside the model.
 std::vector<std::string> ddp_options(const Case& drawn);
 // Words with commas behind them, in as many lines as they take.

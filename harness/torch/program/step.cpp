@@ -37,6 +37,7 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
 }
 
 void add_loss(const Case& drawn, int depth, Lines& to) {
+  if (is_moe(drawn)) return add_loss_of_moe(drawn, depth, to);
   const std::string turn = turn_of(drawn);
   const std::string call = casts_by_hand(drawn)
                                ? fmt::format("(by_hand(model, x, {0}) if PLAIN else net(x, {0}))", turn)

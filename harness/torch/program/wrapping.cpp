@@ -123,7 +123,9 @@ Names ddp_options(const Case& drawn) {
 bool other_is_unit(const Case& drawn) { return drawn.at("branch") != "off" && drawn.at("wrap") != "root"; }
 
 bool is_on(const Case& drawn, const char* name) { return drawn.at(name) == "on"; }
-bool is_deepspeed(const Case& drawn) { return drawn.at("wrapper").starts_with("zero") || is_pipe(drawn); }
+bool is_deepspeed(const Case& drawn) {
+  return drawn.at("wrapper").starts_with("zero") || is_pipe(drawn) || is_moe(drawn);
+}
 bool is_fsdp2(const Case& drawn) {
   const std::string& one = drawn.at(is_tensors(drawn) ? "over" : "wrapper");
   return one == "fsdp2" || one == "hsdp" || one == "replicate";

@@ -15,7 +15,9 @@ std::string python_value(const std::string& value) {
 }
 
 Names zero_optimization(const Case& drawn) {
-  Names words = {fmt::format("\"stage\": {}", is_pipe(drawn) ? drawn.at("stage") : drawn.at("wrapper").substr(4))};
+  Names words = {fmt::format("\"stage\": {}", is_pipe(drawn)  ? drawn.at("stage")
+                                              : is_moe(drawn) ? drawn.at("zero")
+                                                              : drawn.at("wrapper").substr(4))};
   for (const Feature& one : features()) {
     // Its own linear layer is another one by design, and a threshold hides what small models are to show.
     const bool told = drawn.at(one.name) != one.values.front() || one.name == "ds_linear" || one.name == "persistent";
@@ -100,6 +102,7 @@ void add_config(const Case& drawn, Lines& to) {
     words.push_back(fmt::format("\"data_types\": {{\"grad_accum_dtype\": \"{}\"}}", drawn.at("added_as")));
   if (carries_state(drawn)) words.emplace_back("\"checkpoint\": {\"load_universal\": not FIRST}");
   if (is_pipe(drawn) && drawn.at("recompute") == "on") words.emplace_back("\"pipeline\": {\"use_reentrant\": False}");
+  if (drawn.at("order") == "data") words.emplace_back("\"use_data_before_expert_parallelism\": True");
   if (drawn.at("made_by") == "config")
     words.emplace_back("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01, \"torch_adam\": True}}");
   if (drawn.at("optimizer") == "muon")
