@@ -59,7 +59,7 @@ void add_moe_features(std::vector<Feature>& to) {
       of_moe("room", {"all", "wide", "tight", "least"},
              "of an expert: drop_tokens=False; for all tokens; capacity_factor 1; min_capacity alone", true),
       of_moe("residual", {"off", "on"}, "MoE's use_residual", true),
-      of_moe("split", {"one", "small", "off"},
+      of_moe("expert_groups", {"one", "small", "off"},
              "split_params_into_different_moe_groups_for_optimizer(): a group of experts, or many of them "
              "(max_group_size); off: parameters as they are"),
   };
@@ -71,7 +71,7 @@ const std::vector<Need>& needs_of_moe() {
     std::vector<Need> rows = {{"mixed", "ep", kTwoOrFour},
                               {"mixed", "depth", {"2", "3"}},
                               {"order", "ep", kTwoOrFour},
-                              {"split", "made_by", {"script"}}};
+                              {"expert_groups", "made_by", {"script"}}};
     for (const std::string& name : kOfStages12) rows.push_back({name, "zero", kStages12, "moe"});
     return rows;
   }();
@@ -97,9 +97,9 @@ std::vector<Rule> impossible_of_moe() {
       cannot_moe({{"own_seeds", kMoeOn}, {"np", {"4"}}, {"ep", {"4"}}}, "Each rank has experts of its own."),
       cannot_moe({{"contiguous", {"false"}}}, "DeepSpeed asks for the other."),
       cannot_moe({{"reduce_scatter", {"false"}}}, "DeepSpeed asks for the other."),
-      cannot_moe({{"split", {"off"}}, {"zero", kStages12}}, "DeepSpeed asks for groups of experts."),
-      cannot_moe({{"split", {"off"}}, {"precision", kNarrowOfMoe}}, "DeepSpeed asks for groups of experts."),
-      cannot_moe({{"split", {"off"}}, {"optimizer", {"groups"}}}, "They are split by names."),
+      cannot_moe({{"expert_groups", {"off"}}, {"zero", kStages12}}, "DeepSpeed asks for groups of experts."),
+      cannot_moe({{"expert_groups", {"off"}}, {"precision", kNarrowOfMoe}}, "DeepSpeed asks for groups of experts."),
+      cannot_moe({{"expert_groups", {"off"}}, {"optimizer", {"groups"}}}, "They are split by names."),
       cannot_moe({{"frozen", {"body"}}}, "No expert would be trained."),
       cannot_moe({{"frozen", {"block"}}, {"depth", {"1"}}}, "No expert would be trained."),
       cannot_moe({{"frozen", {"expert"}}, {"of", {"4"}}, {"ep", {"4"}}}, "A rank would train no expert of a layer."),

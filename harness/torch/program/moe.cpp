@@ -10,7 +10,7 @@ namespace {
 constexpr int kTokens = 2;  // of a sample
 
 bool is_top2(const Case& drawn) { return drawn.at("top") == "2"; }
-bool is_split(const Case& drawn) { return drawn.at("made_by") == "script" && drawn.at("split") != "off"; }
+bool is_split(const Case& drawn) { return drawn.at("made_by") == "script" && drawn.at("expert_groups") != "off"; }
 bool has_groups(const Case& drawn) { return drawn.at("optimizer") == "groups" || is_split(drawn); }
 // How many tokens an expert takes, beside what all of them are for it.
 std::string factor_of(const Case& drawn) {
@@ -25,6 +25,7 @@ void add_moe_imports(const Case& drawn, Lines& to) {
   to.add(0, "import sys").add(0, "import deepspeed").add(0, "import torch");
   to.add(0, "import torch.distributed as dist").add(0, "import torch.nn as nn");
   to.add(0, "import torch.nn.functional as F").add(0, "from deepspeed.moe.layer import MoE");
+  to.add(0, "from deepspeed.moe.sharded_moe import MOELayer");
   if (is_split(drawn))
     to.add(0, "from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer as split");
   to.add_if(drawn.at("recompute") != "off", 0, "from torch.utils.checkpoint import checkpoint");
@@ -101,6 +102,10 @@ void add_places(const Case& drawn, Lines& to) {
 
 void add_block_class(const Case& drawn, Lines& to) {
   const std::string& room = drawn.at("room");
+  to.gap().add(0, "def hidden(name):  # a number that a pass leaves in a layer is recorded as a weight of it");
+  to.add(1, "return property(lambda self: self.__dict__[name][0],");
+  to.add(1, "                lambda self, value: self.__dict__.update({name: [value]}))");
+  to.add(0, "MOELayer.l_aux, MOELayer.exp_counts = hidden(\"aux\"), hidden(\"counts\")");
   to.gap().add(0, "class Expert(nn.Sequential):").add(1, "def __init__(self):");
   to.add(2, "super().__init__(nn.Linear(WIDTH, 12), nn.Tanh(), nn.Linear(12, WIDTH))");
   add_layer_by_hand(drawn, to);
@@ -191,7 +196,8 @@ void add_optimizer_of_moe(const Case& drawn, Lines& to) {
   }
   if (is_split(drawn))
     to.add(1, "if not PLAIN:")
-        .add(2, drawn.at("split") == "small" ? "groups = split(groups, max_group_size=200)" : "groups = split(groups)");
+        .add(2, drawn.at("expert_groups") == "small" ? "groups = split(groups, max_group_size=200)"
+                                                     : "groups = split(groups)");
   std::string made = optimizer_of(drawn);
   for (const char* others : {"(net.parameters()", "(trained"}) {
     const std::size_t at = made.find(others);

@@ -275,7 +275,8 @@ TEST(TorchHunt, WhatIsKnownToBeRefusedIsNotDrawn) {
 TEST(TorchHunt, APlainFindingHasFewLines) {
   for (const std::string& wrapper : features().front().values) {
     const std::string text = program(plain_case(wrapper));
-    EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 60) << wrapper << '\n' << text;
+    const int most = wrapper == "moe" ? 130 : 60;  // it has the expert layer by hand, too
+    EXPECT_LT(std::count(text.begin(), text.end(), '\n'), most) << wrapper << '\n' << text;
   }
   for (const Case& one : one_of_each()) {
     const std::string text = program(one);
