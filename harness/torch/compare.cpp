@@ -223,6 +223,7 @@ RunComparison compare_runs(const std::vector<RankRun>& a, const std::vector<Rank
     const auto found = of_b.find(key);
     if (found == of_b.end()) {
       ++c.only_in_a;
+      ++c.names_only_in_a[std::get<4>(key)];
       continue;
     }
     Value& other = found->second;

@@ -59,9 +59,10 @@ struct RunComparison {
   std::size_t weights = 0, losses = 0;  // compared
   std::size_t weights_differ = 0, losses_differ = 0;
   std::size_t only_in_a = 0, only_in_b = 0;
-  std::size_t on_no_rank_of_b = 0;                // weights of a step, and losses, that some rank of a has
-  double weight_distance = 0, loss_distance = 0;  // largest relative ones
-  Distances distances;                            // above 0
+  std::map<std::string, std::size_t> names_only_in_a;  // of only_in_a; losses as ""
+  std::size_t on_no_rank_of_b = 0;                     // weights of a step, and losses, that some rank of a has
+  double weight_distance = 0, loss_distance = 0;       // largest relative ones
+  Distances distances;                                 // above 0
   // The largest part of what an allowance allows, where it was: above 1, another order of sums does not explain it.
   std::optional<double> of_allowed;
   std::string of_what;  // "step 2: head.weight"

@@ -39,7 +39,8 @@ class HuntedMistake : public Hunted, public ::testing::WithParamInterface<Plante
 
 TEST_P(HuntedMistake, IsFoundAndTheFindingNeedsIt) {
   const Planted& planted = GetParam();
-  const bool of_deepspeed = planted.module.starts_with("zero") || planted.module.starts_with("pipe_");
+  const bool of_deepspeed =
+      planted.module.starts_with("zero") || planted.module.starts_with("pipe_") || planted.module.starts_with("moe_");
   if (of_deepspeed && !has("deepspeed")) GTEST_SKIP() << "takes DeepSpeed";
   for (const auto& [begin, package] :
        {std::pair{"accelerate_", "accelerate"}, {"fabric_", "lightning"}, {"trainer_", "transformers"}}) {
@@ -97,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"zero_overflow_of_own_part", "zero1", "scale=part", {"precision=half", "scale=part", "compile=off"}},
         Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
         Planted{"pipe_tied_apart", "pipe", "tied=on", {"inputs=tokens", "ways=all", "reused=off"}},
+        Planted{"moe_experts_undivided", "moe", "ep=", {"zero=0", "optimizer=sgd", "accumulation=1,2"}},
+        Planted{"moe_layers_of_one_file", "moe", "resume=on", {"optimizer=sgd", "depth=2,3"}},
         Planted{"tp_norm_of_own_part", "tp", "clip=on", {"clip=on", "clips=total,meshes", "over=none,fsdp2"}},
         Planted{
             "tp_sequence_norm_alone", "tp", "split=sequence", {"split=sequence", "norm=on", "over=none", "frozen=off"}},
@@ -165,6 +168,8 @@ TEST_F(Hunted, GradientsOfFrozenWeightsAreNotMissed) {
 // Rank 0 has a shard of frozen weights only: nothing that it trains can have a gradient.
 TEST_F(Hunted, ARankWithoutATrainedWeightMissesNoGradient) {
   EXPECT_STATUS(hunt({"--case", "wrapper=fsdp1, frozen=block, wrap=root"}, false), 0);
+  EXPECT_EQ(told()["end"], "same") << told();
+  EXPECT_STATUS(hunt({"--case", "wrapper=fsdp1, turned=freeze, wrap=root"}, false), 0);
   EXPECT_EQ(told()["end"], "same") << told();
 }
 

@@ -174,8 +174,8 @@ const std::vector<Rule>& impossible_of_others() {
 const std::vector<Rule>& impossible() {
   static const std::vector<Rule> all = [] {
     std::vector<Rule> rules = impossible_of_others();
-    for (const std::vector<Rule>& more :
-         {impossible_of_torch_options(), impossible_of_pipe(), impossible_of_tensors(), impossible_of_stages(), impossible_of_moe()})
+    for (const std::vector<Rule>& more : {impossible_of_torch_options(), impossible_of_pipe(), impossible_of_tensors(),
+                                          impossible_of_stages(), impossible_of_moe()})
       rules.insert(rules.end(), more.begin(), more.end());
     return rules;
   }();

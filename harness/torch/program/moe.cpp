@@ -55,12 +55,13 @@ void add_queues(const Case& drawn, Lines& to) {
 
 void add_layer_by_hand(const Case& drawn, Lines& to) {
   const bool residual = is_on(drawn, "residual");
-  to.gap().add(0, "class ByHand(nn.Module):  # with DeepSpeed's names: this rank's experts are the first ones");
-  to.add(1, "def __init__(self, first):").add(2, "super().__init__()").add(2, "self.first = first");
+  to.gap().add(0, "class ByHand(nn.Module):  # with all experts; those of this rank have DeepSpeed's names");
+  to.add(1, "def __init__(self, own):").add(2, "super().__init__()");
   to.add(2, "moe = self.deepspeed_moe = nn.Module()").add(2, "moe.gate, moe.experts = nn.Module(), nn.Module()");
   to.add(2, "moe.gate.wg = nn.Linear(WIDTH, EXPERTS, bias=False)");
   to.add(2, "moe.experts.deepspeed_experts = nn.Module()").add(2, "for i in range(EXPERTS):");
-  to.add(3, "moe.experts.deepspeed_experts.add_module(str((i - first) % EXPERTS), Expert())");
+  to.add(3, "name = str(i - own[0]) if i in own else f\"elsewhere{i}\"");
+  to.add(3, "moe.experts.deepspeed_experts.add_module(name, Expert())");
   to.add_if(residual, 2, "self.mlp, self.coefficient = Expert(), nn.Linear(WIDTH, 2)");
   to.gap().add(1, "def forward(self, x):").add(2, "h = x.reshape(-1, WIDTH)");
   to.add(2, "logits = F.linear(h.float(), self.deepspeed_moe.gate.wg.weight.float())");
@@ -74,10 +75,11 @@ void add_layer_by_hand(const Case& drawn, Lines& to) {
       .add(3, "kept[tokens, i] = 1");
   to.add(2, "weights = gates * kept");
   to.add_if(is_top2(drawn), 2, "weights = weights / weights.sum(1, keepdim=True).clamp(min=2.0**-23)");
-  to.add(2, "mixed = torch.zeros(h.shape)").add(2, "for i, tokens in enumerate(queues):");
-  to.add(3, "expert = getattr(self.deepspeed_moe.experts.deepspeed_experts, str((i - self.first) % EXPERTS))");
+  to.add(2, "mixed = torch.zeros(h.shape)");
+  to.add(2, "experts = list(self.deepspeed_moe.experts.deepspeed_experts.children())");
+  to.add(2, "for i, tokens in enumerate(queues):");
   to.add(3, "rows = torch.cat([h[tokens], h.new_zeros(room - len(tokens), WIDTH)])");
-  to.add(3, "out = expert(rows[None, None])[0, 0, : len(tokens)]");
+  to.add(3, "out = experts[i](rows[None, None])[0, 0, : len(tokens)]");
   to.add(3, "mixed = mixed.index_add(0, tokens, out * weights[tokens, i].unsqueeze(1))");
   to.add(2, "y = mixed.to(h.dtype).reshape(x.shape)");
   if (residual)
@@ -86,18 +88,18 @@ void add_layer_by_hand(const Case& drawn, Lines& to) {
   to.add(2, "return y, aux, None");
 }
 
-// The number of the first expert that a rank has in a block.
+// Which experts of a block a rank has.
 void add_places(const Case& drawn, Lines& to) {
   const std::string& ep = drawn.at("ep");
   to.gap().add(0, "def ranks_of(i):  # that share the experts of block i");
   to.add(1, is_on(drawn, "mixed") ? fmt::format("return {} if i == 0 else 1", ep) : "return " + ep);
-  to.gap().add(0, "def first_of(i):  # of its experts, this rank's first one");
+  to.gap().add(0, "def own(i):  # the numbers of its experts that this rank has");
   to.add(1, drawn.at("order") == "data" ? "place = dist.get_rank() // (dist.get_world_size() // ranks_of(i))"
                                         : "place = dist.get_rank() % ranks_of(i)");
-  to.add(1, "return place * (EXPERTS // ranks_of(i))");
+  to.add(1, "here = EXPERTS // ranks_of(i)").add(1, "return range(place * here, place * here + here)");
   to.gap().add(0, "def numbered(i, block):  # experts of a rank, with their numbers among all");
-  to.add(1, "own = block.moe.deepspeed_moe.experts.deepspeed_experts.named_children()");
-  to.add(1, "return {(first_of(i) + int(name)) % EXPERTS: expert for name, expert in own}");
+  to.add(1, "experts = block.moe.deepspeed_moe.experts.deepspeed_experts.children()");
+  to.add(1, "return dict(enumerate(experts, 0 if PLAIN else own(i)[0]))");
 }
 
 void add_block_class(const Case& drawn, Lines& to) {
@@ -112,7 +114,7 @@ void add_block_class(const Case& drawn, Lines& to) {
   add_places(drawn, to);
   to.gap().add(0, "class Block(nn.Module):").add(1, "def __init__(self, i):").add(2, "super().__init__()");
   to.add_if(is_on(drawn, "norm"), 2, "self.norm = nn.LayerNorm(WIDTH)");
-  to.add(2, "self.moe = ByHand(first_of(i)) if PLAIN else MoE(");
+  to.add(2, "self.moe = ByHand(own(i)) if PLAIN else MoE(");
   to.add(3, "WIDTH, Expert(), num_experts=EXPERTS, ep_size=ranks_of(i), k=TOP, use_rts=False,");
   to.add(3, fmt::format("top2_2nd_expert_sampling=False, {}{}",
                         room == "all" ? "drop_tokens=False"
@@ -120,8 +122,8 @@ void add_block_class(const Case& drawn, Lines& to) {
                                                     factor_of(drawn), least_of(drawn)),
                         is_on(drawn, "residual") ? ", use_residual=True" : ""));
   to.add(2, ")");
-  to.gap().add(1, "def forward(self, h):").add(2, "with torch.no_grad():");
-  to.add(3, "self.moe.deepspeed_moe.gate.wg(h)  # a weight that nothing calls is not recorded");
+  to.gap().add(1, "def forward(self, h):");
+  to.add(2, "self.moe.deepspeed_moe.gate.wg(h)  # a weight that nothing calls is not recorded");
   to.add(2, is_on(drawn, "norm") ? "y, aux, _ = self.moe(self.norm(h))" : "y, aux, _ = self.moe(h)");
   to.add(2, "return h + y, aux");
 }

@@ -190,9 +190,9 @@ class Habits:
             self.say("undivided", f"{len(self.undivided)} micro-batches")
 
     def looks_for_gradients(self, optimizer: torch.optim.Optimizer) -> None:
-        """Behind a backward pass. A rank of FSDP1 may have no part of any weight that is trained."""
+        """Behind a backward pass. A rank of FSDP1 may have no part of any weight that is trained, or is by now."""
         own = [p for group in optimizer.param_groups for p in group["params"]]
-        all_of_it = [p for p in (*own, *self.trained()) if p.numel()]
+        all_of_it = [p for p in (*own, *self.trained()) if p.numel() and p.requires_grad]
         if all_of_it and all(p.grad is None for p in all_of_it):
             self.say("no_gradient", f"{len(own)} weights")
 

@@ -44,7 +44,7 @@ std::vector<Case> one_of_each() {
 }
 
 TEST(TorchHunt, WhatIsDrawnMayBe) {
-  constexpr int kDraws = 235;
+  constexpr int kDraws = 250;
   Coverage coverage({});
   std::set<std::string> drawn, wrappers;
   for (int number = 0; number < kDraws; ++number) {
@@ -275,7 +275,7 @@ TEST(TorchHunt, WhatIsKnownToBeRefusedIsNotDrawn) {
 TEST(TorchHunt, APlainFindingHasFewLines) {
   for (const std::string& wrapper : features().front().values) {
     const std::string text = program(plain_case(wrapper));
-    const int most = wrapper == "moe" ? 130 : 60;  // it has the expert layer by hand, too
+    const int most = wrapper == "moe" ? 160 : 60;  // it has the expert layer by hand, too
     EXPECT_LT(std::count(text.begin(), text.end(), '\n'), most) << wrapper << '\n' << text;
   }
   for (const Case& one : one_of_each()) {
