@@ -189,8 +189,6 @@ const std::vector<KnownFinding>& known_findings() {
        {{"wrapper", {"zero1", "zero2", "zero3"}}, {"optimizer", {"adagrad"}}, {"schedule", {"on"}}}},
       {"zero-adagrad-schedule",
        {{"wrapper", {"pipe"}}, {"stage", {"1"}}, {"optimizer", {"adagrad"}}, {"schedule", {"on"}}}},
-      {"zero-adagrad-schedule",
-       {{"wrapper", {"moe"}}, {"zero", {"1", "2"}}, {"optimizer", {"adagrad"}}, {"schedule", {"on"}}}},
       {"fsdp1-hybrid-one", {{"wrapper", {"fsdp1"}}, {"strategy", {"hybrid"}}, {"replicas", {"2"}}}},
       {"zero3-reused-block", {{"wrapper", {"zero3"}}, {"forwards", {"2"}}, {"recompute", {"reentrant"}}}},
       {"zero3-reused-block", {{"wrapper", {"zero3"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
