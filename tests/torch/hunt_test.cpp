@@ -99,7 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
         Planted{"pipe_tied_apart", "pipe", "tied=on", {"inputs=tokens", "ways=all", "reused=off"}},
         Planted{"moe_experts_undivided", "moe", "ep=", {"zero=0", "optimizer=sgd", "accumulation=1,2"}},
-        Planted{"moe_layers_of_one_file", "moe", "resume=on", {"optimizer=sgd", "depth=2,3"}},
+        Planted{
+            "moe_moments_of_rank_0", "moe", "resume=on", {"zero=0", "ep=2,4", "optimizer=sgd", "keeps=all", "steps=4"}},
         Planted{"tp_norm_of_own_part", "tp", "clip=on", {"clip=on", "clips=total,meshes", "over=none,fsdp2"}},
         Planted{
             "tp_sequence_norm_alone", "tp", "split=sequence", {"split=sequence", "norm=on", "over=none", "frozen=off"}},

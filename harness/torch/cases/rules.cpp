@@ -61,6 +61,8 @@ const std::vector<Rule>& impossible_of_others() {
       cannot({{"flat", {"on"}}, {"optimizer", {"groups"}}}, "A flat parameter is in one group."),
       cannot({{"flat", {"on"}}, {"frozen", {"bias"}}}, "A flat parameter is frozen as a whole."),
       cannot({{"flat", {"on"}}, {"frozen", {"block"}}, {"wrap", {"root"}}}, "A flat parameter is frozen as a whole."),
+      cannot({{"flat", {"on"}}, {"turned", {"freeze", "thaw"}}, {"wrap", {"root", "pair"}}},
+             "A flat parameter is frozen as a whole."),
       cannot({{"flat", {"on"}}, {"frozen", {"block"}}, {"wrap", {"layers"}}, {"norm", {"on"}}},
              "A flat parameter is frozen as a whole."),
       cannot({{"replicas", {"2"}}, {"shard_last", {"on"}}}, "There is one shard only."),

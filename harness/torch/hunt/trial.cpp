@@ -17,9 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTimeout_s = 20;       // how long a rank waits for another
-constexpr double kRun_s = 300;          // of one run
-constexpr double kHalfUnit = 0x1p-9;    // half a unit in the last place of bf16
+constexpr double kTimeout_s = 20;     // how long a rank waits for another
+constexpr double kRun_s = 300;        // of one run
+constexpr double kHalfUnit = 0x1p-9;  // half a unit in the last place of bf16
+constexpr double kHalfUnitOfLoss = 0x1p-24;
 constexpr double kShrinks = 0x1p-20;    // rounding, from fp32 to float64: 2^-29, and luck
 constexpr double kInFloat64 = 0x1p-33;  // and no farther: DeepSpeed keeps fp32 in places, and goes other ways
 constexpr std::size_t kKnown = 6;       // trainings by hand that are kept
@@ -211,6 +212,8 @@ const Allowance* Trials::allowance(const Case& drawn, const std::string& folder,
   measure("plain-three_parts", {.sums = pytorch::SumOrder::three_parts, .turns = {}});
   measure("plain-rounding", {.turns = {"rounding"}});
   allowed.spread();
+  // Experts multiply the tokens of several ranks at once: the first loss already may be rounded otherwise.
+  if (is_moe(drawn)) allowed.least_of_losses = std::max(allowed.least_of_losses, kHalfUnitOfLoss);
   return &plain.reassociated.emplace(std::move(allowed));
 }
 
