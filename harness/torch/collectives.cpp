@@ -57,13 +57,18 @@ bool sizes_agree(OpName op) {
 }
 
 // What a rank means by its call, in words that are equal where the calls are.
-std::string meaning(const CallEntry& call) {
+std::string meaning(const Seen& seen) {
+  const CallEntry& call = *seen.call;
   std::string text(name(call.op));
   if (call.op == OpName::barrier) return text;
   text += fmt::format(" {}", name(call.dtype));
   if (call.reduce != ReduceName::none) text += fmt::format(" {}", name(call.reduce));
   if (sizes_agree(call.op)) text += fmt::format(" x {}", call.numel);
   if (call.root >= 0) text += fmt::format(" root {}", call.root);
+  // "[64,256] in memory by dimensions 1 0": libraries combine memory byte by byte.
+  const std::string_view shape = seen.record->text(call.shape);
+  const std::size_t layout = shape.find(" in memory");
+  if (layout != std::string_view::npos) text += shape.substr(layout);
   return text;
 }
 
@@ -76,7 +81,7 @@ std::string side(const std::string& what, const std::vector<int>& ranks, const S
 // The sides of a collective, the larger ones first.
 std::vector<std::pair<std::string, std::vector<int>>> sides_of(const Collective& collective) {
   std::map<std::string, std::vector<int>> by_meaning;
-  for (const auto& [rank, seen] : collective) by_meaning[meaning(*seen.call)].push_back(rank);
+  for (const auto& [rank, seen] : collective) by_meaning[meaning(seen)].push_back(rank);
   std::vector<std::pair<std::string, std::vector<int>>> sides(by_meaning.begin(), by_meaning.end());
   std::stable_sort(sides.begin(), sides.end(),
                    [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });

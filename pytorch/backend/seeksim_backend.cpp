@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "faults/trigger.h"
+#include "pytorch/backend/memory_layout.h"
 
 namespace seeksim::pytorch {
 namespace {
@@ -156,11 +157,14 @@ void SeekBackend::write_down(Job& j) {
     e.bytes += std::int64_t(t.nbytes());
     j.call.expected.sizes = j.call.expected.sizes * 0x9e3779b97f4a7c15U + std::uint64_t(t.numel()) + 1;
   }
-  e.shape = s.record().text(shapes_of(given));
+  Expectation& expected = j.call.expected;
+  std::string shapes = shapes_of(given);
+  if (expected.layout != 0)
+    shapes += " in memory by dimensions " + memory_order_text(expected.layout, std::int64_t(given.size()));
+  e.shape = s.record().text(shapes);
   if (s.settings().stacks) e.stack = python_stack(s.record());
   e.created_ns = monotonic_ns();
   j.call.step = e.step;
-  Expectation& expected = j.call.expected;
   expected.op = j.op;
   expected.dtype = e.dtype;
   expected.numel = e.numel;
@@ -216,6 +220,8 @@ bool SeekBackend::strike_before(Job& j) {
 WorkPtr SeekBackend::enqueue(Job given) {
   auto j = std::make_shared<Job>(std::move(given));
   const auto ready = start_.inner ? dense : on_host;
+  ask_for_whole_memory(j->op, j->in, j->out);
+  j->call.expected.layout = layout_of(j->op, j->in);
   j->user_out = j->out;
   for (at::Tensor& t : j->in) t = ready(t);
   const bool in_place = j->op == OpName::all_reduce || j->op == OpName::reduce || j->op == OpName::broadcast;

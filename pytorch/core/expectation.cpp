@@ -10,7 +10,7 @@ namespace {
 bool same_kind(const Expectation& a, const Expectation& b) {
   const bool sized = a.op == OpName::all_reduce || a.op == OpName::reduce || a.op == OpName::broadcast;
   return a.op == b.op && a.reduce == b.reduce && a.dtype == b.dtype && a.root == b.root && a.tensors == b.tensors &&
-         a.sizes == b.sizes && (!sized || a.numel == b.numel);
+         a.sizes == b.sizes && a.layout == b.layout && (!sized || a.numel == b.numel);
 }
 
 std::vector<int> launch(std::span<const int> places, std::span<const int> launch_ranks) {
@@ -84,12 +84,29 @@ std::optional<Disagreement> of_sizes(std::span<const Expectation> all, std::span
 
 }  // namespace
 
+std::uint64_t memory_order(std::span<const int> dimensions) {
+  std::uint64_t order = 0;
+  for (const int one : dimensions) order = order << 4 | std::uint64_t(one + 1);
+  return order;
+}
+
+std::string memory_order_text(std::uint64_t order, std::int64_t tensors) {
+  if (tensors > 1) return fmt::format("{:08x}", std::uint32_t(order ^ order >> 32));
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) {
+    const std::uint64_t one = order >> shift & 15;
+    if (one != 0) text += fmt::format("{}{}", text.empty() ? "" : " ", one - 1);
+  }
+  return text;
+}
+
 std::string describe(const Expectation& e) {
   std::string text(name(e.op));
   if (e.dtype != DType::none) text += fmt::format(" {} x {}", name(e.dtype), e.numel);
   if (e.tensors > 1) text += fmt::format(" in {} tensors (sizes {:08x})", e.tensors, std::uint32_t(e.sizes));
   if (e.reduce != ReduceName::none) text += fmt::format(", {}", name(e.reduce));
   if (e.root >= 0) text += fmt::format(", root {}", e.root);
+  if (e.layout != 0) text += fmt::format(", in memory by dimensions {}", memory_order_text(e.layout, e.tensors));
   return text;
 }
 

@@ -22,10 +22,16 @@ struct Expectation {
   std::int64_t numel = 0;    // of all tensors that this rank gives (takes, where it gives none)
   std::int64_t tensors = 0;  // how many
   std::uint64_t sizes = 0;   // hash of their sizes, where there are several
+  // Of what ranks combine byte by byte: the order of its dimensions in memory (memory_order()). 0: as they are told.
+  std::uint64_t layout = 0;
   // Bytes that this rank gives to each rank and takes from each, for the operations where ranks may differ in that.
   std::array<std::int64_t, kMaxRanks> gives = {};
   std::array<std::int64_t, kMaxRanks> takes = {};
 };
+
+// The order in which these dimensions lie in memory, the outermost first; of one tensor "1 0", of several a number.
+std::uint64_t memory_order(std::span<const int> dimensions);
+std::string memory_order_text(std::uint64_t order, std::int64_t tensors);
 
 // "all_reduce fp32 x 134912, sum"
 std::string describe(const Expectation& e);

@@ -43,6 +43,7 @@ void copy(Expectation& to, const Expectation& from, int n) {
   to.numel = from.numel;
   to.tensors = from.tensors;
   to.sizes = from.sizes;
+  to.layout = from.layout;
   std::copy_n(from.gives.begin(), n, to.gives.begin());
   std::copy_n(from.takes.begin(), n, to.takes.begin());
 }

@@ -163,6 +163,20 @@ def other_faults() -> str:
     return "lost, mismatched, out of memory, late (harmless), NaN"
 
 
+def memory() -> str:
+    """Gloo and NCCL carry memory as it lies: a tensor that lies otherwise on one rank is told, and never mixed up."""
+    script = str(HERE / "scripts" / "memory.py")
+    clean("memory-alike", [script, "alike"], 2)
+    refused = clean("memory-refused", [script, "refused"], 2)[0].output
+    said = next(line for line in refused.splitlines() if line.endswith("are refused"))
+    apart = start("memory-apart", [script, "apart"], 2, timeout_s=20)
+    for one in apart:
+        blame, _, text = one.verdicts[0]
+        assert one.status == 1 and blame == "disagrees", (one.status, blame)
+        assert "in memory by dimensions 1 0: rank 1" in text, text
+    return f"{said}; of {apart[0].verdicts[0][2].splitlines()[-1].strip()}"
+
+
 def bad_input() -> str:
     said = []
     plans: List[Dict[str, Any]] = [{"colour": 1}, {"timeout_s": -1}, {"module": "/no/such.so"}]
@@ -282,6 +296,7 @@ CLAIMS: Dict[str, Callable[[], str]] = {
     "other_orders": other_orders,
     "crash": crash,
     "other_faults": other_faults,
+    "memory": memory,
     "bad_input": bad_input,
     "untouched": untouched,
     "nothing_left": nothing_left,

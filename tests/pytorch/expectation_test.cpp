@@ -42,6 +42,19 @@ TEST(Expectations, EveryPropertyCounts) {
   EXPECT_TRUE(differs([](Expectation& e) { e.root = 1; }));
   EXPECT_TRUE(differs([](Expectation& e) { e.tensors = 2; }));
   EXPECT_TRUE(differs([](Expectation& e) { e.sizes = 2; }));
+  EXPECT_TRUE(differs([](Expectation& e) { e.layout = 2; }));
+}
+
+TEST(Expectations, HowATensorLiesInMemoryIsTold) {
+  std::vector<Expectation> all(2, sum_of(8));
+  all[1].layout = memory_order(std::vector<int>{1, 0});
+  const auto found = disagreement(all, std::vector<int>{0, 1});
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->text,
+            "all_reduce fp32 x 8, sum: rank 0\n  all_reduce fp32 x 8, sum, in memory by dimensions 1 0: rank 1");
+  EXPECT_NE(memory_order(std::vector<int>{0, 1}), memory_order(std::vector<int>{1, 0}));
+  EXPECT_EQ(memory_order_text(memory_order(std::vector<int>{0, 2, 3, 1}), 1), "0 2 3 1");
+  EXPECT_EQ(memory_order_text(0x123456789abcdef0, 2).size(), 8U) << "of several tensors a number";
 }
 
 TEST(Expectations, OfTwoNobodyIsTheOddOne) {
