@@ -44,7 +44,7 @@ std::vector<Case> one_of_each() {
 }
 
 TEST(TorchHunt, WhatIsDrawnMayBe) {
-  constexpr int kDraws = 250;
+  constexpr int kDraws = 260;
   Coverage coverage({});
   std::set<std::string> drawn, wrappers;
   for (int number = 0; number < kDraws; ++number) {
