@@ -99,3 +99,5 @@ SEEKSIM_BUG(ddp_buckets_differ, "rank 1 cuts gradients into other buckets than t
 SEEKSIM_BUG(idle_experts_keep_gradients,
             "an expert that no token of a step came to is moved by its last gradient (stage 0, experts)", "golden")
 SEEKSIM_BUG(norm_of_own_stage, "each stage clips by the norm of its own gradients (world.pipeline)", "golden")
+SEEKSIM_BUG(norm_is_a_mean,
+            "ranks of an expert group take the mean of their norms, each with its own experts (world.expert)", "golden")

@@ -1,6 +1,7 @@
 #include "runtime/zero/replica.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/check.h"
 #include "kernels/tree.h"
@@ -92,6 +93,14 @@ Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
   if (!has_values) return {};
 
   const kernels::OnHost<float> norms = on_host(all);
+  const int expert_ranks = own_.part().expert_ranks();
+  if (expert_ranks == 1 || !plan_.bug.is(Bug::norm_is_a_mean)) return {norm2_of_all(norms, std::nullopt), norms[n - 1]};
+  float mean = 0;
+  for (int rank = 0; rank < expert_ranks; ++rank) mean += std::sqrt(norm2_of_all(norms, rank)) / float(expert_ranks);
+  return {mean * mean, norms[n - 1]};
+}
+
+float Replica::norm2_of_all(const kernels::OnHost<float>& norms, std::optional<int> experts_of) const {
   std::vector<std::pair<std::uint32_t, float>> of_parameters;
   const bool own_alone = plan_.bug.is(Bug::norm_of_own_stage);
   for (int stage = 0; stage < int(stages_.size()); ++stage) {
@@ -99,23 +108,25 @@ Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
     const std::vector<const ParameterInfo*>& trainable = of_stage(stage).trainable();
     for (std::size_t i = 0; i < trainable.size(); ++i) {
       if (stage_of(trainable[i]->number) != stage) continue;  // shared: measured where it is first
-      of_parameters.emplace_back(trainable[i]->number, norm2_of(norms, stage, i));
+      of_parameters.emplace_back(trainable[i]->number, norm2_of(norms, stage, i, experts_of));
     }
   }
   std::sort(of_parameters.begin(), of_parameters.end());
   std::vector<float> in_order;
   for (const auto& [number, norm2] : of_parameters) in_order.push_back(norm2);
-  return {kernels::tree_fold({in_order.data(), Index(in_order.size())}), norms[n - 1]};
+  return kernels::tree_fold({in_order.data(), Index(in_order.size())});
 }
 
 // Of a parameter: the nodes of tensor ways over its slabs, or each expert's over that expert's, then over experts.
-float Replica::norm2_of(const kernels::OnHost<float>& all, int stage, std::size_t trainable) const {
+float Replica::norm2_of(const kernels::OnHost<float>& all, int stage, std::size_t trainable,
+                        std::optional<int> experts_of) const {
   const ParameterInfo& p = *of_stage(stage).trainable()[trainable];
   const ModelPart& cut = own_.part();
   const bool forgets = plan_.bug.is(Bug::experts_norm_of_first_way);
   const int tensor = cut.cuts_slabs(p) && !(forgets && p.experts > 0) ? cut.tensor_ways() : 1;
   std::vector<float> of_experts;
   for (int rank = 0; rank < (cut.cuts_experts(p) ? cut.expert_ranks() : 1); ++rank) {
+    if (cut.cuts_experts(p) && experts_of && rank != *experts_of) continue;
     for (Index part = 0; part < cut.norm_parts(p); ++part) {
       std::vector<float> nodes;
       for (int way = 0; way < tensor; ++way) {

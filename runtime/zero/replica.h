@@ -59,7 +59,10 @@ class Replica {
   };
   const Parameters& of_stage(int stage) const { return *stages_[std::size_t(stage)]; }
   int stage_of(std::uint32_t number) const;  // the first that has it
-  float norm2_of(const kernels::OnHost<float>& all, int stage, std::size_t trainable) const;
+  // Of all parameters, squared; experts_of: with the experts of this rank of an expert group alone.
+  float norm2_of_all(const kernels::OnHost<float>& norms, std::optional<int> experts_of) const;
+  float norm2_of(const kernels::OnHost<float>& all, int stage, std::size_t trainable,
+                 std::optional<int> experts_of) const;
   Op exchange_tied(Launcher& launch, std::int64_t step, VecView<float> sums, VecView<float> theirs, Index first);
   void add_uses(Launcher& launch, VecView<float> theirs, VecView<float> sums) const;
   VecView<float> room_for(BufferPtr& buffer, Index n, Space space, const char* name);
