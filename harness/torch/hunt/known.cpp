@@ -52,7 +52,7 @@ void add_of_tensors(std::vector<KnownFinding>& to) {
                 {{"wrapper", {"tp"}},
                  {"over", {"replicate", "hsdp", "fsdp2"}},
                  {"precision", {"autocast", "fp16"}},
-                 {"forwards", {"spare"}}}});
+                 {"forwards", {"apart", "spare"}}}});
   to.push_back({"ddp-two-backwards", {{"wrapper", {"tp"}}, {"over", {"ddp"}}, {"forwards", {"apart"}}}});
   for (const When& twice : {When{{"reused", {"on"}}}, When{{"forwards", {"2"}}}}) {
     When found = {{"wrapper", {"tp"}}, {"over", {"replicate", "hsdp", "fsdp2"}}, {"recompute", {"reentrant"}}};
@@ -214,7 +214,7 @@ const std::vector<KnownFinding>& known_findings() {
       {"zero3-muon-memory", {{"wrapper", {"zero3"}}, {"muon_in_memory", {"true"}}, {"resume", {"on"}}}},
       {"zero3-module-only", {{"wrapper", {"zero3"}}, {"keeps", {"module"}}}},
       {"fsdp2-autocast-cache",
-       {{"wrapper", {"fsdp2", "hsdp"}}, {"precision", {"autocast", "fp16"}}, {"forwards", {"spare"}}}},
+       {{"wrapper", {"fsdp2", "hsdp"}}, {"precision", {"autocast", "fp16"}}, {"forwards", {"apart", "spare"}}}},
       {"fsdp2-reentrant", {{"wrapper", {"fsdp2", "hsdp"}}, {"reused", {"on"}}, {"recompute", {"reentrant"}}}},
       {"fsdp2-reentrant", {{"wrapper", {"fsdp2", "hsdp"}}, {"forwards", {"2"}}, {"recompute", {"reentrant"}}}},
       {"pipeline-tied-offload",

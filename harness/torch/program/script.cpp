@@ -319,12 +319,15 @@ void add_training(const Case& drawn, Lines& to) {
 
 }  // namespace
 
+bool has_flat_copies(const Case& drawn) {
+  return is_deepspeed(drawn) && (drawn.at("wrapper") != "zero0" || drawn.at("precision") == "bf16");
+}
+
 bool fills_with_zeros(const Case& drawn) {
   // FSDP1 has a flat gradient of each unit: none, where the layer is a unit of its own that a step does not use.
   const bool flat = is_deepspeed(drawn) || (drawn.at("wrapper") == "fsdp1" && !other_is_unit(drawn));
-  const bool shards = is_deepspeed(drawn) && (drawn.at("wrapper") != "zero0" || drawn.at("precision") == "bf16");
   return is_on(drawn, "reduce_unused") || (drawn.at("branch") == "step" && flat) ||
-         (drawn.at("turned") == "freeze" && shards);
+         (drawn.at("turned") == "freeze" && has_flat_copies(drawn));
 }
 
 bool has_deepspeeds_muon(const Case& drawn) { return drawn.at("optimizer") == "muon" && !is_tensors(drawn); }

@@ -159,5 +159,7 @@ bool goes_by_micro_batch(const Case& drawn);
 std::string turn_of(const Case& drawn);
 // A flat parameter is updated whole: what a step did not use has a gradient of zero, and momentum goes on.
 bool fills_with_zeros(const Case& drawn);
+// Whether DeepSpeed's optimizer trains flat copies of weights, and moves what is frozen on the way by its momentum.
+bool has_flat_copies(const Case& drawn);
 
 }  // namespace seeksim::harness::torch

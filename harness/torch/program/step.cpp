@@ -27,9 +27,8 @@ void add_gradients(const Case& drawn, int depth, Lines& to) {
           .add(at, "p.grad.copy_(small)");
   };
   if (all_used) return add_average(depth);
-  // DeepSpeed moves what is frozen on the way by its momentum.
   const bool trained_alone = drawn.at("frozen") != "off" || is_on(drawn, "reduce_unused") ||
-                             (drawn.at("turned") == "freeze" && !is_deepspeed(drawn));
+                             (drawn.at("turned") == "freeze" && !has_flat_copies(drawn));
   if (fills_with_zeros(drawn))
     to.add(depth, trained_alone ? "if p.grad is None and p.requires_grad:" : "if p.grad is None:")
         .add(depth + 1, "p.grad = torch.zeros_like(p)  # as this wrapper does");
