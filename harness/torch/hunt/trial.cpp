@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTimeout_s = 20;     // how long a rank waits for another
-constexpr double kRun_s = 300;        // of one run
-constexpr double kHalfUnit = 0x1p-9;  // half a unit in the last place of bf16
-constexpr double kHalfUnitOfLoss = 0x1p-24;
-constexpr double kShrinks = 0x1p-20;    // rounding, from fp32 to float64: 2^-29, and luck
-constexpr double kInFloat64 = 0x1p-33;  // and no farther: DeepSpeed keeps fp32 in places, and goes other ways
-constexpr std::size_t kKnown = 6;       // trainings by hand that are kept
+constexpr double kTimeout_s = 20;            // how long a rank waits for another
+constexpr double kRun_s = 300;               // of one run
+constexpr double kHalfUnit = 0x1p-9;         // half a unit in the last place of bf16
+constexpr double kHalfUnitOfLoss = 0x1p-24;  // of fp32
+constexpr double kShrinks = 0x1p-20;         // rounding, from fp32 to float64: 2^-29, and luck
+constexpr double kInFloat64 = 0x1p-33;       // and no farther: DeepSpeed keeps fp32 in places, and goes other ways
+constexpr std::size_t kKnown = 6;            // trainings by hand that are kept
 
 constexpr runtime::EnumNames<TrialEnd> kEnds({{TrialEnd::same, "same"},
                                               {TrialEnd::near, "near"},
@@ -214,7 +214,7 @@ const Allowance* Trials::allowance(const Case& drawn, const std::string& folder,
   allowed.spread();
   // Experts multiply the tokens of several ranks at once: the first loss already may be rounded otherwise.
   if (is_moe(drawn)) allowed.least_of_losses = std::max(allowed.least_of_losses, kHalfUnitOfLoss);
-  // Its kernel rounds each update otherwise, and float64 does not show that: it keeps fp32.
+  // DeepSpeed's kernel rounds each update in its own way. It keeps fp32, so that float64 does not show that.
   if (drawn.at("optimizer") == "cpu_adam") allowed.least *= 2;
   return &plain.reassociated.emplace(std::move(allowed));
 }
