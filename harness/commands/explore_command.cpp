@@ -236,9 +236,10 @@ class Teller {
   void looks_at_twin(const Explored& twin, double budget_s) const {
     const runtime::ModelPlan& model = twin.scenario.train.definition.model;
     put(style_.faint(
-        fmt::format("  twin      first, for {:.0f} s: the same with width {}, context {}, vocabulary {} and "
-                    "{} steps\n",
-                    budget_s, model.width, model.context, model.vocab, twin.scenario.train.definition.steps)));
+        fmt::format("  twin      first, for {:.0f} s: the same with width {}, {} heads, context {}, vocabulary {},\n"
+                    "            micro-batches of {}, and {} steps\n",
+                    budget_s, model.width, model.heads, model.context, model.vocab,
+                    twin.scenario.train.layout.micro_batch, twin.scenario.train.definition.steps)));
   }
 
   void ends(const ExploreResult& result, const std::string& scenario) const {

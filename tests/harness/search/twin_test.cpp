@@ -33,10 +33,34 @@ TEST(Twin, HasTheWorldTheFaultsAndTheParametersOfItsScenarioAndASmallerModel) {
   EXPECT_EQ(parameters(*twin), parameters(whole)) << "as many, each smaller";
   const runtime::ModelPlan& model = twin->scenario.train.definition.model;
   EXPECT_EQ(model.layers, 4);
-  EXPECT_EQ(model.heads, 8);
-  EXPECT_EQ(model.width, 16);
+  EXPECT_EQ(model.heads, 2);
+  EXPECT_EQ(model.width, 4);
+  const runtime::Layout& layout = twin->scenario.train.layout;
+  EXPECT_EQ(layout.micro_batch, 1);
+  EXPECT_EQ(twin->scenario.train.definition.global_batch, 16) << "two micro-batches on each of 8 ranks";
   EXPECT_EQ(twin->scenario.train.definition.steps, 10) << "three behind the fault in step 7";
   EXPECT_EQ(twin->scenario.checks.size(), whole.scenario.checks.size());
+}
+
+TEST(Twin, HasAFewHeadsOfKeysForEachWayAndAsManyThatShareThem) {
+  const std::vector<std::string> sets = {
+      R"(model={"family":"llama","layers":4,"width":128,"heads":32,"kv_heads":16,"context":64,"vocab":256})",
+      "world.tensor=2", "deepspeed.train_batch_size=16"};
+  const std::optional<Explored> twin = twin_of(explored("nccl_timeout", sets), {});
+  ASSERT_TRUE(twin);
+  const runtime::ModelPlan& model = twin->scenario.train.definition.model;
+  EXPECT_EQ(model.kv_heads, 8) << "four a way, for slabs of rows";
+  EXPECT_EQ(model.heads, 16);
+}
+
+// Groups of two samples are routed together: a micro-batch of one would cut them.
+TEST(Twin, KeepsTheSamplesOfAMicroBatchThatNeedsThem) {
+  const std::vector<std::string> sets = {
+      R"(model={"family":"llama","layers":4,"width":64,"heads":8,"context":64,"vocab":256,"ffn":64,"experts":4,)"
+      R"("experts_per_token":2,"routing_samples":2})"};
+  const std::optional<Explored> twin = twin_of(explored("nccl_timeout", sets), {});
+  ASSERT_TRUE(twin);
+  EXPECT_EQ(twin->scenario.train.layout.micro_batch, 2);
 }
 
 TEST(Twin, HasAsManyBuckets) {
