@@ -1,6 +1,7 @@
 #include "kernels/pointwise.h"
 
 #include <cstring>
+#include <cwchar>
 #include <limits>
 
 #include "kernels/check.h"
@@ -45,7 +46,8 @@ void scale(Lane lane, Vec<float> x, float factor) {
 
 void fill_bits(Lane lane, Vec<float> x, std::uint32_t bits) {
   if (const DeviceTable* device = device_of(lane)) return device->common.fill_bits(lane, x, bits);
-  for (Index i = 0; i < x.n; ++i) std::memcpy(x.data + i, &bits, sizeof bits);
+  static_assert(sizeof(wchar_t) == sizeof bits);
+  std::wmemset(reinterpret_cast<wchar_t*>(x.data), static_cast<wchar_t>(bits), static_cast<std::size_t>(x.n));
 }
 
 template <class T>

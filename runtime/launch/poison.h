@@ -2,6 +2,7 @@
 // Arithmetic on x86 and on GPUs hands a NaN's payload on, quieted, so the patterns are recognised downstream too.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <optional>
 #include <stdexcept>
@@ -24,18 +25,29 @@ inline bool holds_poison(std::uint16_t bits) {
   return bits == std::uint16_t(kPoisonFresh >> 16) || bits == std::uint16_t(kPoisonAborted >> 16);
 }
 
-// The first element that holds a pattern.
+template <class T>
+bool element_holds_poison(const T& value) {
+  if constexpr (std::is_same_v<T, float>)
+    return holds_poison(value);
+  else
+    return holds_poison(value.bits);
+}
+
+// The first element that holds a pattern. Blocks are looked at as wholes, without a branch: nearly always there is
+// none.
 inline std::optional<Index> find_poison(AnyVec values) {
   return with_float_type(values.type, [&](auto like) -> std::optional<Index> {
     using T = decltype(like);
+    constexpr Index kBlock = 512;
     const kernels::OnHost<T> on_the_host = on_host(values.as<const T>());
     const kernels::Vec<const T> held = on_the_host.get();
-    for (Index i = 0; i < held.n; ++i) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (holds_poison(held.data[i])) return i;
-      } else {
-        if (holds_poison(held.data[i].bits)) return i;
-      }
+    for (Index begin = 0; begin < held.n; begin += kBlock) {
+      const Index end = std::min(begin + kBlock, held.n);
+      std::uint32_t found = 0;
+      for (Index i = begin; i < end; ++i) found |= std::uint32_t{element_holds_poison(held.data[i])};
+      if (found == 0) continue;
+      for (Index i = begin;; ++i)
+        if (element_holds_poison(held.data[i])) return i;
     }
     return std::nullopt;
   });
