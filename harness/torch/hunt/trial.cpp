@@ -63,22 +63,27 @@ bool killed(const TorchRun& run) {
                      [](const ProcessRun& one) { return !one.ended_by_us && one.ending.signal != 0; });
 }
 
-// The training by hand against the run in a wrapper. By hand each rank has the whole model, and of a pipeline its part,
-// of which several micro-batches may begin before the first one ends: each value has to be on some rank.
+// The training by hand against the run in a wrapper.
 RunComparison compared(const Case& drawn, const TorchRun& plain, const TorchRun& run, const Allowance* allowed) {
   RunComparison found = compare_runs(plain.ranks, run.ranks, "plain", drawn.at("wrapper"), allowed);
-  // By hand a rank has the experts of all ranks.
-  for (const auto& [name, count] : found.names_only_in_a)
-    if (is_moe(drawn) && name.find(".elsewhere") != std::string::npos) found.only_in_a -= count;
-  if (!is_pipe(drawn) && !is_stages(drawn)) return found;
-  found.only_in_a = found.on_no_rank_of_b;
-  found.only_in_b = 0;
+  leave_out_what_other_ranks_have(drawn, found);
   return found;
 }
 
 }  // namespace
 
 std::string_view name(TrialEnd end) { return kEnds.of(end); }
+
+void leave_out_what_other_ranks_have(const Case& drawn, RunComparison& found) {
+  if (is_moe(drawn)) {
+    for (const auto& [name, count] : found.names_only_in_a)
+      if (name.find(".elsewhere") != std::string::npos) found.only_in_a -= count;
+  }
+  if (is_pipe(drawn) || is_stages(drawn)) {
+    found.only_in_a = found.on_no_rank_of_b;
+    found.only_in_b = 0;
+  }
+}
 
 std::optional<TrialVerdict> verdict_of_run(const TorchRun& plain, const TorchRun& run) {
   TrialVerdict verdict;

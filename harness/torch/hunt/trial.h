@@ -32,6 +32,11 @@ struct TrialVerdict {
   std::optional<RunComparison> found;
 };
 
+// a: by hand, where each rank has the whole model. In an expert layer a rank has its own experts, and by hand those of
+// the others are called `elsewhere`. Of a pipeline it has its stages, of which several micro-batches may begin before
+// the first one ends: each value has to be on some rank.
+void leave_out_what_other_ranks_have(const Case& drawn, RunComparison& found);
+
 class Trials {
  public:
   // imports: modules that the process imports which starts the ranks, besides torch. Builds the backend; throws

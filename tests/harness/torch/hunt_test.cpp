@@ -426,6 +426,33 @@ TEST(TorchTrial, AnErrorOfTheFrameworkIsARefusalAndAKilledRankIsNot) {
   EXPECT_EQ(verdict_of_run(plain, run)->end, TrialEnd::stopped);
 }
 
+// A value that one run alone has is red, unless another rank has it where the wrapper shares the model out.
+TEST(TorchTrial, OnlyWhatOtherRanksHaveMayBeMissing) {
+  RunComparison found;
+  found.grade = Grade::bits;
+  found.weights = 8;
+  found.only_in_a = 3;
+  found.names_only_in_a = {{"moe.elsewhere2.weight", 2}, {"head.weight", 1}};
+  const auto end_of = [&found](const std::string& text) {
+    const Case drawn = case_of(text);
+    TrialVerdict verdict;
+    verdict.found = found;
+    leave_out_what_other_ranks_have(drawn, *verdict.found);
+    judge_distance(verdict);
+    return verdict.end;
+  };
+  EXPECT_EQ(end_of("wrapper=moe"), TrialEnd::red) << "no rank has the head";
+  found.names_only_in_a.erase("head.weight");
+  found.only_in_a = 2;
+  EXPECT_EQ(end_of("wrapper=moe"), TrialEnd::same);
+  EXPECT_EQ(end_of("wrapper=zero1"), TrialEnd::red) << "there each rank has all";
+  found.only_in_b = 1;
+  EXPECT_EQ(end_of("wrapper=moe"), TrialEnd::red);
+  EXPECT_EQ(end_of("wrapper=pipe"), TrialEnd::same) << "some rank of the pipeline has each value";
+  found.on_no_rank_of_b = 1;
+  EXPECT_EQ(end_of("wrapper=pipe"), TrialEnd::red);
+}
+
 TEST(TorchTrial, AJudgeThatIsRedByHandTooSaysNothing) {
   const auto apart = [](std::int64_t step, MadeRank::Step& one) { one.weight += step >= 2 ? 9 : 0; };
   const TorchRun plain = made_run(2), divided = made_run(2, 1, apart);
