@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "harness/doctor/machine.h"
-#include "harness/input/files.h"
+#include "harness/input/scenario_files.h"
 #include "harness/report/terminal.h"
 
 extern char** environ;
@@ -31,7 +31,7 @@ bool report_machine(const Style& style) {
   std::vector<Probe> probes = {{Probe::State::good, "build", kBuildInfo, ""}};
   const auto add = [&](const std::vector<Probe>& more) { probes.insert(probes.end(), more.begin(), more.end()); };
   add(probe_processor());
-  add({{Probe::State::good, "scenarios", top_folder() + "/scenarios", ""}, probe_storage(".")});
+  add({{Probe::State::good, "scenarios", scenarios_folder(), ""}, probe_storage(".")});
   add(probe_gpus());
   add({probe_mpi()});
   const bool can_compute =

@@ -12,6 +12,7 @@
 
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
+#include "harness/input/scenario_files.h"
 #include "harness/loading/estimate.h"
 #include "harness/loading/load.h"
 #include "harness/record/golden.h"
@@ -215,7 +216,7 @@ Probe probe_mpi() {
 }
 
 Probe probe_conformance() {
-  const std::string file = top_folder() + "/scenarios/nccl_timeout.json";
+  const std::string file = scenarios_folder() + "/nccl_timeout.json";
   try {
     const Scenario scenario = one_rank(load_scenario(file, {}));
     const std::optional<Golden> stored = stored_golden(load_scenario(file, {}));

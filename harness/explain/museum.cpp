@@ -11,6 +11,7 @@
 #include "harness/input/document.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/input/scenario_files.h"
 #include "harness/loading/load.h"
 #include "harness/report/progress.h"
 #include "harness/report/terminal.h"
@@ -20,7 +21,7 @@
 namespace seeksim::harness {
 namespace {
 
-std::string folder() { return top_folder() + "/scenarios/museum"; }
+std::string folder() { return scenarios_folder() + "/museum"; }
 
 // By spelling; else those that share most of its words.
 std::string nearest_exhibits(const std::string& name, const std::vector<std::string>& known) {

@@ -77,19 +77,6 @@ bool is_special(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
-// seeksim's own folder: what SEEKSIM_HOME names; what was installed with the program that runs; else the source tree.
-const std::string& own_folder() {
-  static const std::string folder = [] {
-    if (const char* home = std::getenv("SEEKSIM_HOME"); home != nullptr && *home != 0) return std::string(home);
-    char program[4096];
-    const ssize_t n = ::readlink("/proc/self/exe", program, sizeof program);
-    const std::string bin = n > 0 ? folder_of(std::string(program, std::size_t(n))) : "";
-    const std::string installed = folder_of(bin) + "/share/seeksim";
-    return exists(installed + "/scenarios") ? installed : std::string(SEEKSIM_SOURCE_DIR);
-  }();
-  return folder;
-}
-
 // A file beside `path` that nobody else has: neither a file nor a link that lies there under its name is opened.
 struct Temporary {
   std::string name;
@@ -240,6 +227,18 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
       fmt::format("Looked in the working folder, beside {}, above it, and in seeksim's own folder. Check the "
                   "name, or give a path that begins with /.",
                   scenario_file));
+}
+
+const std::string& own_folder() {
+  static const std::string folder = [] {
+    if (const char* home = std::getenv("SEEKSIM_HOME"); home != nullptr && *home != 0) return std::string(home);
+    char program[4096];
+    const ssize_t n = ::readlink("/proc/self/exe", program, sizeof program);
+    const std::string bin = n > 0 ? folder_of(std::string(program, std::size_t(n))) : "";
+    const std::string installed = folder_of(bin) + "/share/seeksim";
+    return exists(installed + "/scenarios") ? installed : std::string(SEEKSIM_SOURCE_DIR);
+  }();
+  return folder;
 }
 
 std::string own_file(const std::string& name, const std::string& place) {

@@ -38,15 +38,18 @@ class FolderLock {
 };
 
 // Where a file named in a scenario is: absolute, or relative to the working folder, the scenario's folder, its parents
-// (two levels), seeksim's own folder: SEEKSIM_HOME, share/seeksim of what was installed, or the source tree. Throws
-// BadInput listing the places that were looked at.
+// (two levels), own_folder(). Throws BadInput listing the places that were looked at.
 std::string resolve(const std::string& name, const std::string& scenario_file, const std::string& place);
+
+// seeksim's own folder: what SEEKSIM_HOME names; share/seeksim beside the program, where it was installed; else the
+// source tree.
+const std::string& own_folder();
 
 // A part of seeksim itself, in its own folder and nowhere else: a program that lies in the working folder is a
 // stranger's. Throws BadInput.
 std::string own_file(const std::string& name, const std::string& place);
 
-// The folder that holds scenarios/ and golden/: the working folder's if it does, else seeksim's own.
+// The folder whose golden/ holds goldens: the working folder where it has one, or scenarios/; else seeksim's own.
 std::string top_folder();
 
 // Names in a folder, sorted, without itself and the one above it; empty when there is no such folder.

@@ -93,11 +93,15 @@ std::vector<std::string> scenarios_below(const std::string& folder) {
 std::string scenario_named(const std::string& name) {
   std::error_code none;
   const bool bare = !name.empty() && name.find_first_of("/.") == std::string::npos;
-  if (!bare || fs::exists(name, none) || !fs::is_directory(scenarios_folder(), none)) return name;
-  std::vector<std::string> found;
-  for (const auto& entry : fs::recursive_directory_iterator(scenarios_folder(), none))
-    if (entry.path().extension() == ".json" && entry.path().stem() == name) found.push_back(entry.path().string());
-  return found.size() == 1 ? found.front() : name;
+  if (!bare || fs::exists(name, none)) return name;
+  for (const std::string& folder : {std::string("scenarios"), scenarios_folder()}) {
+    std::vector<std::string> found;
+    if (!fs::is_directory(folder, none)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(folder, none))
+      if (entry.path().extension() == ".json" && entry.path().stem() == name) found.push_back(entry.path().string());
+    if (!found.empty()) return found.size() == 1 ? found.front() : name;
+  }
+  return name;
 }
 
 std::vector<std::string> with_folders_expanded(const std::vector<std::string>& names) {
@@ -118,9 +122,10 @@ std::vector<std::string> with_folders_expanded(const std::vector<std::string>& n
   return files;
 }
 
+// A project of somebody else's may have a folder of that name; this one has its schema beside it.
 std::string scenarios_folder() {
-  const std::string top = top_folder();
-  return top == "." ? "scenarios" : top + "/scenarios";
+  std::error_code none;
+  return fs::exists("scenarios/schema.json", none) ? "scenarios" : own_folder() + "/scenarios";
 }
 
 std::string where_it_may_be(const std::string& missing) {

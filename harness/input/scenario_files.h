@@ -11,16 +11,16 @@ namespace seeksim::harness {
 // the folder cannot be read.
 std::vector<std::string> scenarios_below(const std::string& folder);
 
-// The file of a scenario that comes with seeksim and is called by its name alone: "nccl_timeout". Names of files and
-// folders that are there, names with a slash or an ending, and names that no scenario or several have, stay as they
-// are.
+// The file of a scenario that is called by its name alone: one below scenarios/ in the working folder, or one that
+// comes with seeksim, "nccl_timeout". Names of files and folders that are there, names with a slash or an ending, and
+// names that no scenario or several have, stay as they are.
 std::string scenario_named(const std::string& name);
 
 // Files, folders and names as a user gives them: each folder gives its scenarios. Throws BadInput for a folder without
 // any.
 std::vector<std::string> with_folders_expanded(const std::vector<std::string>& names);
 
-// The folder of the scenarios that come with seeksim: "scenarios" where the working folder has it.
+// The folder of the scenarios that come with seeksim: "scenarios" where the working folder is seeksim's own.
 std::string scenarios_folder();
 
 // For a scenario file that does not exist: `Did you mean scenarios/deaths/rank_returns.json?`. The search goes by the

@@ -104,6 +104,22 @@ TEST(ScenarioNamed, IsFoundAmongThoseThatComeWithSeeksim) {
   EXPECT_EQ(ran.status, 0) << ran.err;
 }
 
+// Somebody else's project may have scenarios/ and golden/ of its own.
+TEST(ScenarioNamed, IsFoundWhereTheWorkingFolderHasScenariosToo) {
+  TemporaryFolder project;
+  std::filesystem::create_directory(project.file("scenarios"));
+  std::filesystem::create_directory(project.file("golden"));
+  project.write("scenarios/mine.json", small_text());
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(project.path());
+  const std::string mine = scenario_named("mine"), ours = scenario_named("nccl_timeout");
+  const Ran museum = seeksim({"museum", "experts_norm_averaged"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(mine, "scenarios/mine.json");
+  EXPECT_TRUE(ours.ends_with("/scenarios/nccl_timeout.json")) << ours;
+  EXPECT_EQ(museum.status, 0) << museum.err;
+}
+
 TEST(ScenarioNamed, LeavesEveryOtherNameAlone) {
   for (const char* name : {"", "no_such_scenario", "nccl_timeout.json", "./nccl_timeout", "deaths", "scenarios", "-"})
     EXPECT_EQ(scenario_named(name), name);
