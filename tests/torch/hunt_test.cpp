@@ -98,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"compile_loses_a_guard", "ddp", "compile=whole", {"branch=step", "compile=whole", "loop=own"}},
         Planted{"zero12_muon_without_momentum", "zero2", "optimizer=muon", {"optimizer=muon"}},
         Planted{"zero_weights_with_moments", "zero1", "keeps=weights", {"resume=on", "loop=own"}},
-        Planted{"zero_coalesced_sums", "zero1", "accumulates=coalesced", {"optimizer=sgd"}},
+        Planted{
+            "zero_coalesced_sums", "zero1", "accumulates=coalesced", {"optimizer=sgd", "loop=own", "accumulation=2,4"}},
         Planted{"zero_tensor_backward_undivided", "zero1", "backward=tensor", {"optimizer=sgd"}},
         Planted{"zero_overflow_of_own_part", "zero1", "scale=part", {"precision=half", "scale=part", "compile=off"}},
         Planted{"zero_to_fp32_loses_a_bias", "zero2", "gather=whole"},
