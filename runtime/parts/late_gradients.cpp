@@ -31,7 +31,7 @@ Index LateGradients::place_of(std::int64_t clock) const {
 
 void LateGradients::lay_out(Launcher& launch, const std::vector<int>& members, int position) {
   if (members_ == members) return;
-  members_ = members;
+  members_.clear();  // until there is memory for all of it: a device may have none left
   workers_ = workers_of(plan_.definition.staleness, int(members.size()), position);
   const Index values = workers_.size() * places() * elements_, words = 2 * workers_.size() * places();
   const auto make = [&](Index bytes, const char* name) {
@@ -40,6 +40,7 @@ void LateGradients::lay_out(Launcher& launch, const std::vector<int>& members, i
   gradients_ = make(values * Index(sizeof(float)), "late gradients");
   stamps_ = make(words * Index(sizeof(std::int64_t)), "clocks of late gradients");
   came_.assign(std::size_t(workers_.size()), 0);
+  members_ = members;
   if (values == 0) return;
   launch(
       "late gradients", SEEKSIM_SITE, memory_cost(values, 0),

@@ -9,12 +9,13 @@ namespace seeksim::runtime {
 
 void Residuals::lay_out(Launcher& launch, const std::vector<int>& members, int position, ShardInfo owned) {
   if (members_ == members) return;
-  members_ = members;
+  members_.clear();  // until there is memory for all of it: a device may have none left
   groups_ = groups_of(plan_, int(members.size()), position);
   owned_ = owned;
   in_use_ = 0;
   make(launch, groups_.size() * elements_, "residuals", buffers_);
   if (plan_.of_momentum()) make(launch, owned_.size, "residuals of sums", sums_);
+  members_ = members;
 }
 
 void Residuals::make(Launcher& launch, Index elements, const char* name, std::vector<BufferPtr>& buffers) {
