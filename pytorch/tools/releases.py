@@ -86,6 +86,7 @@ def pip(python: pathlib.Path, arguments: List[str]) -> str:
     command = [str(python), "-m", "pip", *arguments, "--disable-pip-version-check"]
     environment = {**os.environ, **BUILD_ENVIRONMENT}
     environment.pop("PYTHONPATH", None)
+    environment.pop("COLUMNS", None)  # of 0 columns pip prints no report
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode == 0:
         return done.stdout
