@@ -188,6 +188,8 @@ class Goals:
             ("collectives from 64 MiB", "10 %, median 5 %", lambda: self.errors("collectives from 64 MiB")),
             ("collectives of 4 to 64 MiB", "20 %", lambda: self.errors("collectives of 4 to 64 MiB")),
             ("collectives below 4 MiB", "a factor of 2", lambda: self.errors("collectives below 4 MiB")),
+            ("memory that torch has allocated", "10 %", lambda: self.errors("allocated")),
+            ("memory that torch has reserved", "10 %", lambda: self.errors("reserved")),
             ("steps", "10 %, median 5 %", lambda: self.errors("steps")),
             ("1,140 small scenarios, processor", "17 s", self.small_scenarios),
             ("a step of the small GPT beside PyTorch's", "0.70", self.beside_torch),

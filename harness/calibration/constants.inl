@@ -49,3 +49,14 @@ SEEKSIM_FITTED(exchange_plain, 16.25, 1, "times the exchange alone that it costs
 SEEKSIM_FITTED(gap_us, 243.9, 30, "us a layer that the eager stack's host falls behind when parameters are sharded")
 SEEKSIM_FITTED(step_s, 0.167, 0.02, "s of a step outside all of this, plain stack")
 SEEKSIM_FITTED(at_500_w, 0.8392, 0.85, "of a GPU's speed that is left at 500 of 700 W")
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+SEEKSIM_FIXED(logit_eager, 12, "bytes a logit: log-probabilities, their gradient and the logits', in fp32 (torch)")
+SEEKSIM_FIXED(logit_parallel, 20, "bytes a logit of one way: five in fp32 (torch's loss over tensor ways)")
+SEEKSIM_FIXED(logit_compiled, 4, "bytes a logit: itself and its gradient in 16 bits (torch.compile)")
+SEEKSIM_FIXED(logit_plain, 8, "bytes a logit: two in fp32 (nanotron's loss over tensor ways)")
+SEEKSIM_FIXED(outside_gb, 1.5, "GB of CUDA's context, cuBLAS's and NCCL's workspaces: assumed")
+SEEKSIM_FITTED(kept_plain, 1.384, 1, "times what backward reads that a layer of the plain stack keeps")
+SEEKSIM_FITTED(reserved_plain, 1.034, 1.05, "times what is allocated that the allocator has, plain and fused stack")
+SEEKSIM_FITTED(reserved_eager, 1.152, 1.05, "the same, eager stack")
+SEEKSIM_FITTED(reserved_compiled, 1.104, 1.05, "the same, compiled stack")

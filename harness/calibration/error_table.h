@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/calibration/measurements.h"
+#include "harness/calibration/memory_measurements.h"
 
 namespace seeksim::harness::calibration {
 
@@ -12,6 +12,9 @@ namespace seeksim::harness::calibration {
 std::string error_table(const std::vector<Measurement>& rows);
 // A row a series: its rows, its errors, and for steps Kendall's tau of their order.
 std::string series_table(const std::vector<Measurement>& rows);
+// The same of peaks of memory; below it, how often layouts ran that were said to fit.
+std::string memory_table(const std::vector<MemoryMeasurement>& rows);
+std::string memory_series_table(const std::vector<MemoryMeasurement>& rows);
 // A row a constant.
 std::string constant_table();
 // A row a source.

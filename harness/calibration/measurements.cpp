@@ -3,89 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <map>
-#include <sstream>
 
 #include "harness/calibration/curves.h"
+#include "harness/calibration/published_rows.h"
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
 
 namespace seeksim::harness::calibration {
 namespace {
 
-constexpr std::uint64_t kBytesMax = 4 << 20;
-
-std::vector<std::string> split(const std::string& line, char at) {
-  std::vector<std::string> fields(1);
-  for (const char c : line) {
-    if (c == at)
-      fields.emplace_back();
-    else if (c != '\r')
-      fields.back() += c;
-  }
-  return fields;
-}
-
-// Lines of a table whose first line names the columns `head`.
-std::vector<std::vector<std::string>> lines_of(const std::string& csv, const std::string& file,
-                                               const std::string& head) {
-  std::istringstream lines(csv);
-  std::string line;
-  std::getline(lines, line);
-  std::vector<Problem> problems;
-  if (line != head) problems.push_back({file + ":1", "", "the columns are not " + head, ""});
-  const std::size_t columns = split(head, ',').size();
-  std::vector<std::vector<std::string>> rows;
-  for (int number = 2; std::getline(lines, line); ++number) {
-    rows.push_back(split(line, ','));
-    if (rows.back().size() != columns)
-      problems.push_back(
-          {fmt::format("{}:{}", file, number), "", fmt::format("{} fields, not {}", rows.back().size(), columns), ""});
-  }
-  if (!problems.empty()) throw BadInput(std::move(problems));
-  return rows;
-}
-
-// "gpus=8 tensor=1": what is asked for by name, and what was not.
-class Layout {
- public:
-  explicit Layout(const std::string& text) {
-    for (const std::string& word : split(text, ' ')) {
-      const std::size_t equals = std::min(word.find('='), word.size());
-      values_[word.substr(0, equals)] = word.substr(std::min(equals + 1, word.size()));
-    }
-  }
-  std::string word(const std::string& key, const std::string& otherwise = {}) {
-    const auto found = values_.find(key);
-    if (found == values_.end()) {
-      if (otherwise.empty()) wrong_ += " " + key;
-      return otherwise;
-    }
-    const std::string value = found->second;
-    values_.erase(found);
-    return value;
-  }
-  int whole(const std::string& key, int otherwise = -1, int least = 1) {
-    const double value = number_or_nan(word(key, otherwise < 0 ? "" : std::to_string(otherwise)));
-    const bool right = value >= least && value < 1e9 && value == std::floor(value);
-    if (!right) wrong_ += " " + key;
-    return right ? int(value) : least;
-  }
-  // Keys that are missing, wrong or unknown.
-  std::string wrong() const {
-    std::string all = wrong_;
-    for (const auto& [key, value] : values_) all += " " + key;
-    return all;
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-  std::string wrong_;
-};
-
-void read_collective(Measurement& one, Layout& layout) {
+void read_collective(Measurement& one, LayoutWords& layout) {
   one.group.ranks = layout.whole("ranks");
   one.group.per_node = layout.whole("node");
   one.group.process = layout.whole("process", 1);
@@ -97,40 +25,16 @@ void read_collective(Measurement& one, Layout& layout) {
   if (protocol != "any") one.choice.protocol = protocol == "ll" ? Protocol::ll : Protocol::ll128;
 }
 
-void read_step(Measurement& one, Layout& layout) {
-  StepLayout& l = one.layout;
-  l.gpus = layout.whole("gpus");
-  l.tensor = layout.whole("tensor");
-  l.pipeline = layout.whole("pipeline");
-  l.context = layout.whole("context");
-  l.chunks = layout.whole("chunks");
-  l.micro_batch = layout.whole("micro");
-  l.batch = layout.whole("batch");
-  l.sequence_parallel = layout.whole("sequence_parallel", 0, 0) == 1;
-  const std::string again = layout.word("recompute"), shards = layout.word("shards");
-  l.recompute = again == "full" ? Recompute::full : again == "none" ? Recompute::none : Recompute::selective;
-  l.shards = shards == "parameters" ? Shards::parameters : Shards::optimizer;
-  ModelShape& m = one.model;
-  m.layers = layout.whole("layers");
-  m.width = layout.whole("width");
-  m.heads = layout.whole("heads");
-  m.key_heads = layout.whole("kv");
-  m.hidden = layout.whole("hidden");
-  m.vocab = layout.whole("vocab");
-  m.gated = layout.whole("gated", -1, 0) == 1;
-  m.sequence = layout.whole("sequence");
-}
-
 Measurement measurement_of(const std::vector<std::string>& row, std::string& wrong) {
   Measurement one;
   one.id = row[0], one.series = row[1], one.source = row[8];
   one.step = row[2] == "step";
-  Layout layout(row[4]);
+  LayoutWords layout(row[4]);
   std::string platform = row[3] + ",network=" + layout.word("network");
   if (one.step) platform += fmt::format(",stack={},watts={}", layout.word("stack"), layout.whole("watts", 700));
   one.platform = platform_of(platform, one.id);
   if (one.step) {
-    read_step(one, layout);
+    read_step(one.model, one.layout, layout);
   } else {
     one.what = row[2] == "all_reduce"   ? Collective::all_reduce
                : row[2] == "all_gather" ? Collective::all_gather
@@ -168,8 +72,7 @@ Kept kept(std::string_view series, std::string_view id) {
 std::vector<Measurement> read_measurements(const std::string& csv, const std::string& file) {
   std::vector<Measurement> all;
   std::vector<Problem> problems;
-  for (const std::vector<std::string>& row :
-       lines_of(csv, file, "id,series,what,platform,layout,size,value,unit,source")) {
+  for (const std::vector<std::string>& row : rows_of(csv, file, kPublishedColumns)) {
     std::string wrong;
     all.push_back(measurement_of(row, wrong));
     if (!wrong.empty()) problems.push_back({file, all.back().id, "missing, wrong or unknown:" + wrong, ""});
@@ -180,19 +83,17 @@ std::vector<Measurement> read_measurements(const std::string& csv, const std::st
 
 std::vector<Source> read_sources(const std::string& csv, const std::string& file) {
   std::vector<Source> all;
-  for (const std::vector<std::string>& row : lines_of(csv, file, "source,title,year,where,url"))
+  for (const std::vector<std::string>& row : rows_of(csv, file, "source,title,year,where,url"))
     all.push_back({row[0], row[1], row[2], row[3], row[4]});
   return all;
 }
 
 std::vector<Measurement> published_measurements() {
-  const std::string file = top_folder() + "/bench/published/times.csv";
-  return read_measurements(read_file(file, kBytesMax), file);
+  return read_measurements(published_table("times.csv"), published_file("times.csv"));
 }
 
 std::vector<Source> published_sources() {
-  const std::string file = top_folder() + "/bench/published/sources.csv";
-  return read_sources(read_file(file, kBytesMax), file);
+  return read_sources(published_table("sources.csv"), published_file("sources.csv"));
 }
 
 double predicted_us(const Measurement& one, const Constants& constants) {
@@ -202,11 +103,10 @@ double predicted_us(const Measurement& one, const Constants& constants) {
                   : collective_time(one.what, one.bytes, one.group, platform, one.choice).us;
 }
 
-Errors errors(const std::vector<const Measurement*>& rows, const Predict& predict) {
+Errors errors_of(const std::vector<double>& ratios) {
   std::vector<double> all;
   Errors sum;
-  for (const Measurement* row : rows) {
-    const double ratio = predict(*row) / row->us;
+  for (const double ratio : ratios) {
     all.push_back(std::abs(ratio - 1));
     sum.within_10 += all.back() <= 0.1;
     sum.within_20 += all.back() <= 0.2;
@@ -219,6 +119,12 @@ Errors errors(const std::vector<const Measurement*>& rows, const Predict& predic
   sum.worst = all.back();
   for (double* share : {&sum.within_10, &sum.within_20, &sum.within_double}) *share /= double(all.size());
   return sum;
+}
+
+Errors errors(const std::vector<const Measurement*>& rows, const Predict& predict) {
+  std::vector<double> ratios;
+  for (const Measurement* row : rows) ratios.push_back(predict(*row) / row->us);
+  return errors_of(ratios);
 }
 
 const std::vector<ErrorClass>& error_classes() {

@@ -56,6 +56,7 @@ struct Errors {
   double median = 0, worst = 0;                            // of |predicted / measured - 1|
   double within_10 = 0, within_20 = 0, within_double = 0;  // shares
 };
+Errors errors_of(const std::vector<double>& ratios);  // predicted / measured
 Errors errors(const std::vector<const Measurement*>& rows, const Predict& predict);
 
 // A class of measurements with its goal.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "runtime/plan/optimizer_kinds.h"
 
@@ -14,6 +15,23 @@ struct Part {
   double StepTime::*member;
   const char* what;
 };
+
+struct MemoryPart {
+  const char* name;
+  double StepMemory::*member;
+  const char* what;
+};
+
+const std::vector<MemoryPart>& memory_parts() {
+  static const std::vector<MemoryPart> kParts = {
+      {"states", &StepMemory::states, "parameters, gradients, masters and moments, as they are shared"},
+      {"gathered", &StepMemory::gathered, "parameters that are whole, gradients that wait for their sum"},
+      {"activations", &StepMemory::activations, "what backward reads of the layers"},
+      {"head", &StepMemory::head, "logits and their gradients, or a layer that is computed again"},
+      {"reserved", &StepMemory::reserved, "what the allocator has beside that"},
+  };
+  return kParts;
+}
 
 const std::vector<Part>& parts() {
   static const std::vector<Part> kParts = {
@@ -62,7 +80,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   const runtime::TrainPlan& train = scenario.train;
   const runtime::ModelPlan& m = train.definition.model;
   ScenarioTimes times;
-  times.model = {m.layers, m.width, m.heads, m.key_heads(), m.hidden(), m.vocab, m.llama(), m.context};
+  times.model = {m.layers, m.width, m.heads, m.key_heads(), m.hidden(), m.vocab, m.llama(), m.context, m.tied};
   StepLayout& l = times.layout;
   const runtime::ParallelPlan& parallel = train.layout.parallel;
   l.gpus = scenario.world.ranks();
@@ -79,6 +97,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   if (!platform.node_named) platform.node = std::min(platform.node, scenario.world.ranks_per_node);
   if (!platform.stack_named) platform.stack = stage == 3 ? Stack::eager : Stack::plain;
   times.time = step_time(times.model, l, platform);
+  times.memory = step_memory(times.model, l, platform.stack, platform.constants);
   times.collectives = step_collectives(times.model, l, platform);
   times.platform = std::move(platform);
   return times;
@@ -100,6 +119,13 @@ std::string text(const ScenarioTimes& times) {
                        one.of, size(one.bytes), one.group.ranks, nodes_text(one.group.nodes()), carried(time),
                        bus_bandwidth(one.what, one.bytes, one.group.ranks, time.us));
   }
+  all += fmt::format("    a GPU holds {} at its peak, and what CUDA and NCCL take\n", size(times.memory.bytes()));
+  for (const MemoryPart& part : memory_parts()) {
+    const double bytes = times.memory.*part.member;
+    if (bytes > 0)
+      all += fmt::format("    {:<11} {:>8}  {:>5.1f} %  {}\n", part.name, size(bytes),
+                         100 * bytes / times.memory.bytes(), part.what);
+  }
   all += "    assumed: bf16, fused attention, ranks of a tensor-parallel group side by side, no stragglers\n";
   return all;
 }
@@ -109,7 +135,11 @@ nlohmann::ordered_json json(const ScenarioTimes& times) {
                                 {"step_s", times.time.us() / 1e6},
                                 {"mfu", times.mfu()},
                                 {"parts_s", nlohmann::ordered_json::object()},
-                                {"collectives", nlohmann::ordered_json::array()}};
+                                {"collectives", nlohmann::ordered_json::array()},
+                                {"memory_bytes", std::llround(times.memory.bytes())},
+                                {"memory_parts_bytes", nlohmann::ordered_json::object()}};
+  for (const MemoryPart& part : memory_parts())
+    all["memory_parts_bytes"][part.name] = std::llround(times.memory.*part.member);
   for (const Part& part : parts()) all["parts_s"][part.name] = times.time.*part.member / 1e6;
   for (const StepCollective& one : times.collectives) {
     const CollectiveTime time = collective_time(one.what, one.bytes, one.group, times.platform);

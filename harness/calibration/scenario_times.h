@@ -1,4 +1,4 @@
-// The times of a scenario on a calibrated platform, for seeksim plan --platform.
+// The times and the memory of a scenario on a calibrated platform, for seeksim plan --platform.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/calibration/step_times.h"
+#include "harness/calibration/step_memory.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness::calibration {
@@ -16,6 +16,7 @@ struct ScenarioTimes {
   ModelShape model;
   StepLayout layout;
   StepTime time;
+  StepMemory memory;  // of one GPU at its peak
   std::vector<StepCollective> collectives;
 
   double mfu() const { return calibration::mfu(model, layout, platform, time.us()); }
@@ -29,7 +30,7 @@ std::string unknown_part(const Scenario& scenario);
 // names no NVLink domain: a node, of at most 8 GPUs.
 ScenarioTimes scenario_times(const Scenario& scenario, Platform platform);
 
-// For a person: the step, where its time goes, its collectives alone, and what is assumed.
+// For a person: the step, where its time goes, its collectives alone, a GPU's memory, and what is assumed.
 std::string text(const ScenarioTimes& times);
 nlohmann::ordered_json json(const ScenarioTimes& times);
 

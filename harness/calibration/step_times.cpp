@@ -6,7 +6,6 @@
 namespace seeksim::harness::calibration {
 namespace {
 
-constexpr double kBf16 = 2, kFp32 = 4;      // bytes
 constexpr double kBackward = 2;             // a product backward, in products forward
 constexpr double kAttentionBackward = 2.5;  // fused attention computes its scores again
 constexpr double kCausal = 0.5;             // of the pairs of positions that a causal mask leaves

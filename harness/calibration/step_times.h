@@ -10,10 +10,13 @@
 
 namespace seeksim::harness::calibration {
 
+inline constexpr double kBf16 = 2, kFp32 = 4;  // bytes
+
 struct ModelShape {
   int layers = 1, width = 1, heads = 1, key_heads = 1, hidden = 4, vocab = 1;
   bool gated = false;  // three products in the mlp, as in Llama
   int sequence = 1;    // tokens of a sample
+  bool tied = false;   // the head has the embedding's weights; counts in memory alone
 
   double layer_parameters() const;
   // Operations of a sample, forward and backward; attention counts all pairs of positions (harness/oracles/flops.h).
@@ -33,6 +36,9 @@ struct StepLayout {
   Recompute recompute = Recompute::none;
   Shards shards = Shards::optimizer;
   int moments = 2;  // of the optimizer, in fp32: each is read and written
+  // Of memory alone:
+  bool gradients_in_16_bits = false;  // where parameters have 16 bits
+  bool compiled_loss = false;         // no copy of the logits in fp32 (torch.compile)
 
   int data() const { return gpus / (tensor * pipeline * context); }
   double micro_batches() const { return double(batch) / data() / micro_batch; }

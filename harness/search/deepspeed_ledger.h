@@ -17,7 +17,8 @@ struct LedgerLine {
 
 // Lines of the rank that holds most: model states, which are DeepSpeed 0.19's own estimate
 // (estimate_zero2_model_states_mem_needs, estimate_zero3_model_states_mem_needs); activations of the micro-batches that
-// are under way (after Korthikanti et al. 2022, with fused attention); logits; buckets; what CUDA takes.
+// are under way (after Korthikanti et al. 2022, with fused attention); logits; buckets; what the allocator has beside
+// that; what CUDA takes. Held against the memory of 82 runs of BLOOM (docs/planning-memory.md).
 std::vector<LedgerLine> deepspeed_ledger(const Scenario& scenario);
 double sum_of(const std::vector<LedgerLine>& ledger);
 

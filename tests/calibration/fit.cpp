@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 namespace seeksim::harness::calibration::testing {
@@ -34,21 +36,23 @@ double cost_of(const std::vector<const Measurement*>& rows, const Constants& con
 
 using Members = std::vector<double Constants::*>;
 
+using Cost = std::function<double(const Constants&)>;
+
 // Those of `members` on which the cost depends.
-Members deciding(const std::vector<const Measurement*>& rows, const Constants& at, const Members& members) {
+Members deciding(const Cost& cost_of, const Constants& at, const Members& members) {
   Members some;
-  const double cost = cost_of(rows, at);
+  const double cost = cost_of(at);
   for (double Constants::*member : members) {
     Constants more = at, less = at;
     more.*member *= 2;
     less.*member /= 2;
-    if (cost_of(rows, more) != cost || cost_of(rows, less) != cost) some.push_back(member);
+    if (cost_of(more) != cost || cost_of(less) != cost) some.push_back(member);
   }
   return some;
 }
 
-void descend(const std::vector<const Measurement*>& rows, const Members& members, Constants& at) {
-  double best = cost_of(rows, at);
+void descend(const Cost& cost_of, const Members& members, Constants& at) {
+  double best = cost_of(at);
   std::vector<double> steps(members.size(), kStep);
   for (int round = 0; round < kRoundsMax; ++round) {
     double longest = 0;
@@ -57,7 +61,7 @@ void descend(const std::vector<const Measurement*>& rows, const Members& members
       for (const double sign : {1.0, -1.0}) {
         Constants next = at;
         next.*members[i] *= std::exp(sign * steps[i]);
-        const double cost = cost_of(rows, next);
+        const double cost = cost_of(next);
         if (cost >= best - kGain) continue;
         at = next, best = cost, better = true;
         break;
@@ -69,6 +73,20 @@ void descend(const std::vector<const Measurement*>& rows, const Members& members
   }
 }
 
+Members fitted_members() {
+  Members all;
+  for (const ConstantRow& row : constant_rows())
+    if (row.fitted) all.push_back(row.member);
+  return all;
+}
+
+Constants start() {
+  Constants at;
+  for (const ConstantRow& row : constant_rows())
+    if (row.fitted) at.*row.member = row.start;
+  return at;
+}
+
 }  // namespace
 
 double cost(const std::vector<Measurement>& rows, const Constants& constants) {
@@ -76,22 +94,41 @@ double cost(const std::vector<Measurement>& rows, const Constants& constants) {
 }
 
 Constants fit(const std::vector<Measurement>& rows) {
-  Constants at;
-  Members all;
-  for (const ConstantRow& row : constant_rows()) {
-    if (!row.fitted) continue;
-    at.*row.member = row.start;
-    all.push_back(row.member);
-  }
+  Constants at = start();
   const std::vector<const Measurement*> collectives = fitted(rows, false), steps = fitted(rows, true);
-  const Members of_collectives = deciding(collectives, at, all);
-  descend(collectives, of_collectives, at);
-  Members others;
-  for (double Constants::*member : all)
-    if (std::find(of_collectives.begin(), of_collectives.end(), member) == of_collectives.end())
-      others.push_back(member);
-  descend(steps, others, at);
+  const Cost of_collectives = [&](const Constants& c) { return cost_of(collectives, c); };
+  const Cost of_steps = [&](const Constants& c) { return cost_of(steps, c); };
+  const Members first = deciding(of_collectives, at, fitted_members());
+  descend(of_collectives, first, at);
+  Members others = deciding(of_steps, at, fitted_members());
+  std::erase_if(others,
+                [&](double Constants::*one) { return std::find(first.begin(), first.end(), one) != first.end(); });
+  descend(of_steps, others, at);
   return at;
+}
+
+double cost(const std::vector<MemoryMeasurement>& rows, const Constants& constants) {
+  std::map<std::string, int> rows_of_series;
+  const auto sees = [](const MemoryMeasurement& row) {
+    return row.kept == Kept::fitted && row.what != MemoryMeasurement::What::fits;
+  };
+  for (const MemoryMeasurement& row : rows)
+    if (sees(row)) ++rows_of_series[row.series];
+  double sum = 0;
+  for (const MemoryMeasurement& row : rows)
+    if (sees(row))
+      sum += std::abs(std::log(predicted_bytes(row, constants) / row.bytes)) / std::sqrt(rows_of_series.at(row.series));
+  return sum;
+}
+
+Constants fit(const std::vector<MemoryMeasurement>& rows, const Constants& others) {
+  Constants at = start();
+  const Cost of_memory = [&](const Constants& c) { return cost(rows, c); };
+  const Members members = deciding(of_memory, at, fitted_members());
+  Constants found = others;
+  for (double Constants::*member : members) found.*member = at.*member;
+  descend(of_memory, members, found);
+  return found;
 }
 
 std::string with_constants(const std::string& inl, const Constants& constants) {

@@ -24,7 +24,7 @@ std::string read_all(const std::string& file) {
 }
 
 TEST(Fit, FindsTheConstantsOfTheTree) {
-  const Constants found = testing::fit(published_measurements());
+  const Constants found = testing::fit(published_memory(), testing::fit(published_measurements()));
   const std::string now = read_all(constants_file()), written = testing::with_constants(now, found);
   if (std::getenv("SEEKSIM_MEND") != nullptr) {
     std::ofstream(constants_file()) << written;
@@ -48,6 +48,29 @@ TEST(Fit, FindsWhatWasPlanted) {
   EXPECT_LT(testing::cost(rows, found), 0.3 * testing::cost(rows, Constants{}));
   EXPECT_NEAR(found.nvlink_h100, planted.nvlink_h100, 0.02 * planted.nvlink_h100);
   EXPECT_NEAR(found.launch_us, planted.launch_us, 0.1 * planted.launch_us);
+}
+
+TEST(Fit, FindsWhatWasPlantedInMemory) {
+  Constants planted;
+  planted.kept_plain *= 1.2;
+  planted.reserved_eager *= 1.1;
+  std::vector<MemoryMeasurement> rows = published_memory();
+  for (MemoryMeasurement& row : rows)
+    if (row.what != MemoryMeasurement::What::fits) row.bytes = predicted_bytes(row, planted);
+  const Constants found = testing::fit(rows, Constants{});
+  EXPECT_NEAR(found.kept_plain, planted.kept_plain, 0.01 * planted.kept_plain);
+  EXPECT_NEAR(found.reserved_eager, planted.reserved_eager, 0.01 * planted.reserved_eager);
+}
+
+TEST(Fit, SeesNoPeakThatIsKeptOut) {
+  std::vector<MemoryMeasurement> rows = published_memory();
+  const Constants before = testing::fit(rows, Constants{});
+  for (MemoryMeasurement& row : rows) {
+    if (row.kept != Kept::fitted) row.bytes *= 3;
+    row.fits = !row.fits;
+  }
+  const Constants after = testing::fit(rows, Constants{});
+  for (const ConstantRow& row : constant_rows()) EXPECT_EQ(before.*row.member, after.*row.member) << row.name;
 }
 
 TEST(Fit, SeesNoRowThatIsKeptOut) {

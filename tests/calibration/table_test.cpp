@@ -5,14 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "harness/calibration/error_table.h"
+#include "harness/calibration/published_rows.h"
 #include "harness/input/problem.h"
-#include "tests/support/paths.h"
+#include "tests/calibration/quoted.h"
 
 namespace seeksim::harness::calibration {
 namespace {
@@ -105,6 +103,9 @@ TEST(Published, EachRowHasASource) {
     EXPECT_TRUE(source.url.starts_with("https://")) << source.name;
   }
   for (const Measurement& row : rows()) used.insert(row.source);
+  for (const MemoryMeasurement& row : published_memory()) used.insert(row.source);
+  for (const MemoryMeasurement& row : read_memory(published_table("memory_deepspeed.csv"), "memory_deepspeed.csv"))
+    used.insert(row.source);
   EXPECT_EQ(known, used);
 }
 
@@ -138,20 +139,7 @@ TEST(Published, ErrorsAreTheTrueOnes) {
 
 // What stands between `<!-- errors -->` and `<!-- end -->` in docs/calibration.md.
 TEST(Published, ThePageQuotesTheErrorsThatTheProgramHas) {
-  const std::string file = paths::source_dir() + "/docs/calibration.md";
-  std::ostringstream read;
-  read << std::ifstream(file).rdbuf();
-  const std::string page = read.str(), head = "<!-- errors -->\n", foot = "<!-- end -->";
-  const std::size_t begin = page.find(head), end = page.find(foot, begin);
-  ASSERT_NE(begin, std::string::npos);
-  ASSERT_NE(end, std::string::npos);
-  const std::string now = error_table(rows());
-  if (std::getenv("SEEKSIM_MEND") != nullptr) {
-    std::ofstream(file) << page.substr(0, begin + head.size()) << now << page.substr(end);
-    return;
-  }
-  EXPECT_EQ(page.substr(begin + head.size(), end - begin - head.size()), now)
-      << "SEEKSIM_MEND=1 in the environment of this test writes the page again";
+  testing::page_quotes("calibration.md", "<!-- errors -->\n", error_table(rows()));
 }
 
 }  // namespace
