@@ -28,6 +28,7 @@ class Carrying {
   }
 
   bool may(Algorithm algorithm, Protocol protocol) const {
+    if (nodes_ > 1 && !platform_.has_flags_on_the_wire() && protocol != Protocol::simple) return false;
     if (algorithm == Algorithm::ring) return true;
     if (algorithm == Algorithm::tree) return what_ == Collective::all_reduce;
     const bool sums = what_ == Collective::all_reduce || planted_ == Planted::nvls_gathers;
@@ -52,7 +53,7 @@ class Carrying {
   }
   double far_hop(Protocol p) const { return platform_.hop_us() * (p == Protocol::simple ? c_.net_simple : 1); }
   double wire() const { return platform_.wire_bytes_per_us(nodes_) * group_.adapters; }
-  double ramp() const { return nodes_ > 1 ? c_.ramp_net_us : c_.ramp_node_us; }
+  double ramp() const { return nodes_ > 1 ? platform_.ramp_us() : c_.ramp_node_us; }
   int rounds() const { return what_ == Collective::all_reduce ? 2 : 1; }
   double levels() const { return std::log2(double(nodes_)); }
   // A tree of two nodes sends each byte out once; of more, a node is inside one of two trees and a leaf of the other.
@@ -87,7 +88,7 @@ class Carrying {
     path.hops_us = 2 * hop(Protocol::simple) + 2 * levels() * far_hop(Protocol::simple);
     path.bytes = bytes_ / (3 - rounds());
     path.rate = std::min(platform_.nvlink_bytes_per_us() * c_.nvls * local_ / (local_ + 1.0), tree_wire());
-    path.ramp_us = nodes_ > 1 ? c_.ramp_net_us : c_.ramp_nvls_us;
+    path.ramp_us = nodes_ > 1 ? platform_.ramp_us() : c_.ramp_nvls_us;
     path.begin_us = c_.nvls_us;
     return path;
   }

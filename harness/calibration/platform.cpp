@@ -23,12 +23,14 @@ struct NetworkRow {
   double gbytes;  // of the adapters of 8 GPUs, one direction
   double Constants::*hop;
   double Constants::*wire;
+  double Constants::*ramp;
 };
-constexpr std::array<NetworkRow, 5> kNetworks = {{{"ib", 400, &Constants::net_ib_us, &Constants::wire_ib},
-                                                  {"hdr8", 200, &Constants::net_ib_us, &Constants::wire_ib},
-                                                  {"hdr4", 100, &Constants::net_ib_us, &Constants::wire_ib},
-                                                  {"efa32", 400, &Constants::net_efa32_us, &Constants::wire_efa32},
-                                                  {"efa4", 50, &Constants::net_efa4_us, &Constants::wire_efa4}}};
+constexpr std::array<NetworkRow, 5> kNetworks = {
+    {{"ib", 400, &Constants::net_ib_us, &Constants::wire_ib, &Constants::ramp_net_us},
+     {"hdr8", 200, &Constants::net_ib_us, &Constants::wire_ib, &Constants::ramp_net_us},
+     {"hdr4", 100, &Constants::net_ib_us, &Constants::wire_ib, &Constants::ramp_net_us},
+     {"efa32", 400, &Constants::net_efa32_us, &Constants::wire_efa32, &Constants::ramp_net_us},
+     {"efa4", 50, &Constants::net_efa4_us, &Constants::wire_efa4, &Constants::ramp_efa4_us}}};
 
 constexpr double kGpusOfAdapters = 8;
 constexpr std::array<const char*, 4> kStacks = {"fused", "compiled", "plain", "eager"};
@@ -93,6 +95,8 @@ double Platform::wire_bytes_per_us(int nodes) const {
   return row.gbytes * kKilo * node / kGpusOfAdapters * (constants.*row.wire) / (nodes > leaf ? oversubscription : 1);
 }
 double Platform::hop_us() const { return constants.*kNetworks[std::size_t(network)].hop; }
+
+double Platform::ramp_us() const { return constants.*kNetworks[std::size_t(network)].ramp; }
 
 Platform platform_of(const std::string& text, const std::string& option) {
   Platform platform;

@@ -51,7 +51,11 @@ struct Platform {
   double ring_bytes_per_us() const;           // what a ring makes of it
   double wire_bytes_per_us(int nodes) const;  // of a node's adapters together, as NCCL gets it across so many nodes
   double hop_us() const;                      // between nodes, LL
+  double ramp_us() const;                     // between nodes, Simple: for which a chunk is worth cutting
   bool has_nvls() const { return gpu == Gpu::h100; }
+  // Whether LL and LL128 may cross nodes, whose data carry flags: AWS's plugin allows Simple alone on P4d and P4de,
+  // whose adapters deliver out of order (aws/aws-ofi-nccl#76 and #280).
+  bool has_flags_on_the_wire() const { return network != Network::efa4; }
 };
 
 // "h100", "a100,network=hdr8,stack=eager,oversubscription=2,leaf=16,node=8,watts=500". Throws BadInput; `option` names
