@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "runtime/plan/optimizer_kinds.h"
 
@@ -15,23 +14,6 @@ struct Part {
   double StepTime::*member;
   const char* what;
 };
-
-struct MemoryPart {
-  const char* name;
-  double StepMemory::*member;
-  const char* what;
-};
-
-const std::vector<MemoryPart>& memory_parts() {
-  static const std::vector<MemoryPart> kParts = {
-      {"states", &StepMemory::states, "parameters, gradients, masters and moments, as they are shared"},
-      {"gathered", &StepMemory::gathered, "parameters that are whole, gradients that wait for their sum"},
-      {"activations", &StepMemory::activations, "what backward reads of the layers"},
-      {"head", &StepMemory::head, "logits and their gradients, or a layer that is computed again"},
-      {"reserved", &StepMemory::reserved, "what the allocator has beside that"},
-  };
-  return kParts;
-}
 
 const std::vector<Part>& parts() {
   static const std::vector<Part> kParts = {
@@ -93,6 +75,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   l.recompute = train.layout.checkpointing.any() ? Recompute::full : Recompute::none;
   const int stage = train.layout.zero.stage;
   l.shards = stage == 3 ? Shards::parameters : stage == 0 ? Shards::none : Shards::optimizer;
+  l.gradients_shared = stage == 2;
   l.moments = runtime::states_of(train.definition.optimizer);
   if (!platform.node_named) platform.node = std::min(platform.node, scenario.world.ranks_per_node);
   if (!platform.stack_named) platform.stack = stage == 3 ? Stack::eager : Stack::plain;
@@ -101,6 +84,17 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   times.collectives = step_collectives(times.model, l, platform);
   times.platform = std::move(platform);
   return times;
+}
+
+std::vector<MemoryLine> memory_lines(const ScenarioTimes& times) {
+  constexpr double kGB = 1e9;
+  const StepMemory& m = times.memory;
+  return {{"states", m.states, "parameters, gradients, masters and moments, as they are shared"},
+          {"gathered", m.gathered, "parameters that are whole, gradients that wait for their sum"},
+          {"activations", m.activations, "what backward reads of the layers"},
+          {"head", m.head, "logits and their gradients, or a layer that is computed again"},
+          {"allocator", m.reserved, "blocks that do not fit what is asked for"},
+          {"CUDA and NCCL", times.platform.constants.outside_gb * kGB, "assumed"}};
 }
 
 std::string text(const ScenarioTimes& times) {
@@ -119,13 +113,6 @@ std::string text(const ScenarioTimes& times) {
                        one.of, size(one.bytes), one.group.ranks, nodes_text(one.group.nodes()), carried(time),
                        bus_bandwidth(one.what, one.bytes, one.group.ranks, time.us));
   }
-  all += fmt::format("    a GPU holds {} at its peak, and what CUDA and NCCL take\n", size(times.memory.bytes()));
-  for (const MemoryPart& part : memory_parts()) {
-    const double bytes = times.memory.*part.member;
-    if (bytes > 0)
-      all += fmt::format("    {:<11} {:>8}  {:>5.1f} %  {}\n", part.name, size(bytes),
-                         100 * bytes / times.memory.bytes(), part.what);
-  }
   all += "    assumed: bf16, fused attention, ranks of a tensor-parallel group side by side, no stragglers\n";
   return all;
 }
@@ -135,11 +122,7 @@ nlohmann::ordered_json json(const ScenarioTimes& times) {
                                 {"step_s", times.time.us() / 1e6},
                                 {"mfu", times.mfu()},
                                 {"parts_s", nlohmann::ordered_json::object()},
-                                {"collectives", nlohmann::ordered_json::array()},
-                                {"memory_bytes", std::llround(times.memory.bytes())},
-                                {"memory_parts_bytes", nlohmann::ordered_json::object()}};
-  for (const MemoryPart& part : memory_parts())
-    all["memory_parts_bytes"][part.name] = std::llround(times.memory.*part.member);
+                                {"collectives", nlohmann::ordered_json::array()}};
   for (const Part& part : parts()) all["parts_s"][part.name] = times.time.*part.member / 1e6;
   for (const StepCollective& one : times.collectives) {
     const CollectiveTime time = collective_time(one.what, one.bytes, one.group, times.platform);

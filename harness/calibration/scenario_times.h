@@ -30,7 +30,15 @@ std::string unknown_part(const Scenario& scenario);
 // names no NVLink domain: a node, of at most 8 GPUs.
 ScenarioTimes scenario_times(const Scenario& scenario, Platform platform);
 
-// For a person: the step, where its time goes, its collectives alone, a GPU's memory, and what is assumed.
+// What a GPU holds at its peak, part by part, with what CUDA and NCCL take beside it.
+struct MemoryLine {
+  const char* name;
+  double bytes;
+  const char* what;
+};
+std::vector<MemoryLine> memory_lines(const ScenarioTimes& times);
+
+// For a person: the step, where its time goes, its collectives alone, and what is assumed.
 std::string text(const ScenarioTimes& times);
 nlohmann::ordered_json json(const ScenarioTimes& times);
 

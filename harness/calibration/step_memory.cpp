@@ -43,9 +43,10 @@ class Held {
     const double moments = kFp32 * l_.moments, gradients = l_.gradients_in_16_bits ? kBf16 : kFp32;
     const double sharing = mistake_ == MemoryMistake::moments_not_shared ? 1 : members();
     const double of_optimizer = moments + (torch_ ? 0 : kFp32);  // with masters, where parameters have 16 bits
-    const double of_model = torch_ ? kFp32 + kFp32 : kBf16 + gradients;
+    const bool all_shared = l_.shards == Shards::parameters;
     const double each = of_optimizer / (l_.shards == Shards::none ? 1 : sharing) +
-                        of_model / (l_.shards == Shards::parameters ? members() : 1);
+                        (torch_ ? kFp32 : kBf16) / (all_shared ? members() : 1) +
+                        (torch_ ? kFp32 : gradients) / (all_shared || l_.gradients_shared ? members() : 1);
     return each * parameters();
   }
 

@@ -37,6 +37,7 @@ struct StepLayout {
   Shards shards = Shards::optimizer;
   int moments = 2;  // of the optimizer, in fp32: each is read and written
   // Of memory alone:
+  bool gradients_shared = false;      // where parameters are not (ZeRO-2)
   bool gradients_in_16_bits = false;  // where parameters have 16 bits
   bool compiled_loss = false;         // no copy of the logits in fp32 (torch.compile)
 

@@ -288,17 +288,20 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--model", a.model,
                    "gpt2-xl, llama-3-8b or another name; a Hugging Face config.json or its folder; or "
                    "layers=..,width=..,heads=..,vocab=..,context=..");
-  plan->add_option("--ledger", a.ledger, "What has to fit: seeksim's own ledger, or DeepSpeed's by formulas")
-      ->check(CLI::IsMember({"seeksim", "deepspeed"}))
+  plan->add_option(
+          "--ledger", a.ledger,
+          "What has to fit: seeksim's own ledger, DeepSpeed's by formulas, or the calibrated one of --platform")
+      ->check(CLI::IsMember({"seeksim", "deepspeed", "platform"}))
       ->capture_default_str();
   plan->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   add_auto(plan, a.autos);
   plan->add_option("--report", a.report, "Write the plan as JSON");
   plan->add_option("--html", a.html, "Write a page about the plan: one file, no network");
   plan->add_flag("--all", a.all, "Continue after the first configuration that fits");
-  plan->add_option("--platform", a.platform,
-                   "Times of a calibrated platform as well: h100 or a100, then ,network=ib|hdr8|hdr4|efa32|efa4, "
-                   ",stack=fused|compiled|plain|eager, ,node=N, ,oversubscription=X, ,leaf=N, ,watts=500|700");
+  plan->add_option(
+      "--platform", a.platform,
+      "Times and memory of a calibrated platform as well: h100 or a100, then ,network=ib|hdr8|hdr4|efa32|efa4, "
+      ",stack=fused|compiled|plain|eager, ,node=N, ,oversubscription=X, ,leaf=N, ,watts=500|700");
   plan->add_option("--nccl-tests", a.nccl_tests,
                    "nccl-tests' output from that platform, in place of the model; may be repeated")
       ->allow_extra_args(false);

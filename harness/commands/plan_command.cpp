@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 #include <sstream>
@@ -308,6 +309,23 @@ std::string platform_text(const std::optional<calibration::Platform>& platform, 
   return calibration::text(times);
 }
 
+LedgerOf ledger_of(const PlanArguments& a) {
+  if (a.ledger == "platform" && a.platform.empty())
+    throw BadInput("--ledger platform", "there is no platform", "Add --platform h100, or a100.");
+  return a.ledger == "platform"    ? LedgerOf::platform
+         : a.ledger == "deepspeed" ? LedgerOf::deepspeed
+                                   : LedgerOf::seeksim;
+}
+
+// What a GPU holds there; nothing where the model does not know all of the scenario.
+std::vector<LedgerLine> platform_ledger(const Scenario& scenario, const calibration::Platform& platform) {
+  if (!calibration::unknown_part(scenario).empty()) return {};
+  std::vector<LedgerLine> lines;
+  for (const calibration::MemoryLine& line : calibration::memory_lines(calibration::scenario_times(scenario, platform)))
+    lines.push_back({line.name, line.bytes, line.what});
+  return lines;
+}
+
 }  // namespace
 
 std::size_t bytes_of(const std::string& text) {
@@ -327,6 +345,8 @@ ExitStatus plan_command(const PlanArguments& a) {
   if (!a.report.empty()) probe_writable(a.report, "--report");
   if (!a.html.empty()) probe_writable(a.html, "--html");
   const std::optional<calibration::Platform> platform = platform_of(a);
+  PlanOptions plan_options = {ledger_of(a), a.all, nullptr};
+  if (platform) plan_options.platform = [&](const Scenario& scenario) { return platform_ledger(scenario, *platform); };
   Request request = read_request(a);
   const LoadPatched load = [&](const Json& patch) {
     LoadOptions options;
@@ -337,7 +357,7 @@ ExitStatus plan_command(const PlanArguments& a) {
   const Scenario given = load(Json::object());
   if (request.memory_bytes == 0) request.memory_bytes = given.world.device.capacity_bytes;
   put(header(given, request));
-  const Plan plan = make_plan(given, load, request.memory_bytes, {a.ledger == "deepspeed", a.all});
+  const Plan plan = make_plan(given, load, request.memory_bytes, plan_options);
   put_data(plan_table(plan, request.memory_bytes) + '\n');
 
   Json report = {{"schema", "seeksim-plan-1"},
@@ -373,8 +393,11 @@ ExitStatus plan_command(const PlanArguments& a) {
       put_data(ledgers_text(row, request.memory_bytes));
       put(flops_text(row, given));
       put(platform_text(platform, load(row.candidate.patch), report));
-      put(fmt::format("\nno configuration fits; the closest is {}, which needs {} more\n", row.candidate.name,
-                      decimal_text(row.bytes(a.ledger == "deepspeed") - double(request.memory_bytes))));
+      const double needs = row.bytes(plan_options.ledger) - double(request.memory_bytes);
+      put(std::isfinite(needs)
+              ? fmt::format("\nno configuration fits; the closest is {}, which needs {} more\n", row.candidate.name,
+                            decimal_text(needs))
+              : "\nno configuration is one whose memory on the platform is known (--ledger deepspeed knows more)\n");
     }
     put("more GPUs, a smaller model or a shorter context would help\n");
   }

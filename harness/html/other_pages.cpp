@@ -110,17 +110,19 @@ std::string candidates_part(const Json& plan) {
   for (const Json& one : member(plan, "candidates")) {
     const Json& refused = member(one, "refused");
     if (refused.is_string()) {
-      rows.push_back({escaped(text_member(one, "name")), "refused: " + shown(refused), "", "", "", ""});
+      rows.push_back({escaped(text_member(one, "name")), "refused: " + shown(refused), "", "", "", "", ""});
       continue;
     }
     const Json& other = member(one, "deepspeed");
     rows.push_back({escaped(text_member(one, "name")), bytes_shown(member(one, "peak_bytes_per_rank_max")),
-                    bytes_shown(member(other, "bytes")), member(one, "fits") == true ? "yes" : "no",
+                    bytes_shown(member(other, "bytes")), bytes_shown(member(member(one, "platform"), "bytes")),
+                    member(one, "fits") == true ? "yes" : "no",
                     bytes_shown(member(one, "host_peak_bytes_per_rank_max")),
                     seconds_shown(number_of(member(one, "step_s")))});
   }
   return table("Bytes of the rank that needs most",
-               {"configuration", "seeksim's ledger", "DeepSpeed's, by formulas", "fits", "on the host", "a step"},
+               {"configuration", "seeksim's ledger", "DeepSpeed's, by formulas", "the platform's", "fits",
+                "on the host", "a step"},
                rows);
 }
 
@@ -145,11 +147,16 @@ std::string ledger_part(const Json& plan) {
   for (const auto& [tag, bytes] : at_peak.items())
     rows.push_back({escaped(tag), bytes_shown(bytes), shown(bytes), bar(largest > 0 ? number_of(bytes) / largest : 0)});
   std::string out = table("seeksim: what a rank holds at its peak", {"tag", "bytes", "exactly", ""}, rows);
-  rows.clear();
-  for (const Json& line : member(member(chosen, "deepspeed"), "lines"))
-    rows.push_back({escaped(text_member(line, "name")), bytes_shown(member(line, "bytes")),
-                    escaped(text_member(line, "formula"))});
-  if (!rows.empty()) out += table("DeepSpeed with NCCL and fused kernels", {"line", "bytes", "by"}, rows);
+  const std::pair<const char*, const char*> estimates[] = {
+      {"deepspeed", "DeepSpeed with NCCL and fused kernels"},
+      {"platform", "The platform's stack, calibrated: what a GPU holds at its peak"}};
+  for (const auto& [whose, title] : estimates) {
+    rows.clear();
+    for (const Json& line : member(member(chosen, whose), "lines"))
+      rows.push_back({escaped(text_member(line, "name")), bytes_shown(member(line, "bytes")),
+                      escaped(text_member(line, "formula"))});
+    if (!rows.empty()) out += table(title, {"line", "bytes", "by"}, rows);
+  }
   return paragraph(escaped(text_member(chosen, "name")) + ":") + out;
 }
 

@@ -59,30 +59,41 @@ std::string decimal_text(double bytes, int digits) {
 std::string plan_table(const Plan& plan, std::size_t memory_bytes) {
   std::size_t width = 13;
   for (const PlanRow& row : plan.rows) width = std::max(width, row.candidate.name.size());
-  constexpr const char* kLine = "  {:<{}} {:>9} {:>4} {:>9} {:>4} {:>8} {:>7} {:>8}\n";
-  std::string text =
-      fmt::format(kLine, "configuration", width, "seeksim", "fits", "DeepSpeed", "fits", "on host", "step", "sent");
+  const auto third = [&](const std::string& bytes, const char* fits) {
+    return plan.platform ? fmt::format(" {:>9} {:>4}", bytes, fits) : "";
+  };
+  constexpr const char* kLine = "  {:<{}} {:>9} {:>4} {:>9} {:>4}{} {:>8} {:>7} {:>8}\n";
+  std::string text = fmt::format(kLine, "configuration", width, "seeksim", "fits", "DeepSpeed", "fits",
+                                 third("platform", "fits"), "on host", "step", "sent");
   for (const PlanRow& row : plan.rows) {
     if (!row.run) {
       text += fmt::format("  {:<{}}  refused: {}\n", row.candidate.name, width, row.refused);
       continue;
     }
-    const double exact = row.bytes(false), estimate = row.bytes(true);
+    const double exact = row.bytes(LedgerOf::seeksim), estimate = row.bytes(LedgerOf::deepspeed);
+    const std::string there = row.by_platform.empty() ? third("unknown", "")
+                                                      : third(decimal_text(sum_of(row.by_platform)),
+                                                              fits_text(sum_of(row.by_platform), memory_bytes));
     text += fmt::format(
         kLine, row.candidate.name, width, decimal_text(exact), fits_text(exact, memory_bytes), decimal_text(estimate),
-        fits_text(estimate, memory_bytes), decimal_text(double(row.run->host_peak_bytes), 3),
+        fits_text(estimate, memory_bytes), there, decimal_text(double(row.run->host_peak_bytes), 3),
         fmt::format("{:.3g} s", seconds(row.run->step_ns)), decimal_text(double(row.run->sent_bytes), 3));
   }
   return text;
 }
 
 std::string ledgers_text(const PlanRow& row, std::size_t memory_bytes) {
-  const double exact = row.bytes(false), estimate = row.bytes(true);
+  const double exact = row.bytes(LedgerOf::seeksim);
+  const auto estimated = [&](const std::vector<LedgerLine>& lines, const char* whose) {
+    if (lines.empty()) return std::string();
+    const double bytes = sum_of(lines);
+    return ledger_text(lines, fmt::format("  {}: {}, which {}\n", whose, decimal_text(bytes),
+                                          bytes <= double(memory_bytes) ? "fits" : "does not fit"));
+  };
   return ledger_text(exact_lines(*row.run), fmt::format("  seeksim: at its peak of {} ({} bytes) a rank holds\n",
                                                         decimal_text(exact), row.run->peak_bytes)) +
-         ledger_text(row.by_deepspeed,
-                     fmt::format("  DeepSpeed with NCCL and fused kernels, by formulas: {}, which {}\n",
-                                 decimal_text(estimate), estimate <= double(memory_bytes) ? "fits" : "does not fit"));
+         estimated(row.by_deepspeed, "DeepSpeed with NCCL and fused kernels, by formulas") +
+         estimated(row.by_platform, "the platform's stack, calibrated");
 }
 
 std::string flops_text(const PlanRow& row, const Scenario& scenario) {
@@ -114,11 +125,16 @@ Json row_json(const PlanRow& row, std::size_t memory_bytes) {
   json["bytes_sent_per_step"] = row.run->sent_bytes;
   json["mfu"] = row.run->mfu;
   json["at_peak"] = map_json(row.run->at_peak);
-  Json& peer = json["deepspeed"];
-  for (const LedgerLine& line : row.by_deepspeed)
-    peer["lines"].push_back({{"name", line.name}, {"bytes", line.bytes}, {"formula", line.formula}});
-  peer["bytes"] = sum_of(row.by_deepspeed);
-  peer["fits"] = sum_of(row.by_deepspeed) <= double(memory_bytes);
+  const auto add = [&](const char* whose, const std::vector<LedgerLine>& lines) {
+    if (lines.empty()) return;
+    Json& peer = json[whose];
+    for (const LedgerLine& line : lines)
+      peer["lines"].push_back({{"name", line.name}, {"bytes", line.bytes}, {"formula", line.formula}});
+    peer["bytes"] = sum_of(lines);
+    peer["fits"] = sum_of(lines) <= double(memory_bytes);
+  };
+  add("deepspeed", row.by_deepspeed);
+  add("platform", row.by_platform);
   return json;
 }
 

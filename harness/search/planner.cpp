@@ -153,15 +153,29 @@ std::vector<std::string> sets_of_patch(const Json& patch) {
   return sets;
 }
 
+double PlanRow::bytes(LedgerOf ledger) const {
+  switch (ledger) {
+    case LedgerOf::seeksim:
+      return double(run->peak_bytes);
+    case LedgerOf::deepspeed:
+      return sum_of(by_deepspeed);
+    case LedgerOf::platform:
+      return by_platform.empty() ? std::numeric_limits<double>::infinity() : sum_of(by_platform);
+  }
+  return 0;
+}
+
 Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, const PlanOptions& options) {
   Plan plan;
+  plan.platform = options.platform != nullptr;
   for (Candidate& candidate : candidates(given)) {
-    PlanRow row{std::move(candidate), std::nullopt, {}, "", false};
+    PlanRow row{std::move(candidate), std::nullopt, {}, {}, "", false};
     try {
       const Scenario scenario = load(row.candidate.patch);
       row.by_deepspeed = deepspeed_ledger(scenario);
+      if (options.platform) row.by_platform = options.platform(scenario);
       row.run = dry_run(scenario);
-      row.fits = row.bytes(options.by_deepspeed) <= double(memory_bytes);
+      row.fits = row.bytes(options.ledger) <= double(memory_bytes);
     } catch (const BadInput& bad) {  // a combination that DeepSpeed refuses
       row.refused = bad.problems().front().what;
     }
@@ -169,7 +183,7 @@ Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memor
     const int here = int(plan.rows.size()) - 1;
     const PlanRow& made = plan.rows.back();
     if (made.fits && plan.recommended < 0) plan.recommended = here;
-    const auto bytes_of_row = [&](int i) { return plan.rows[std::size_t(i)].bytes(options.by_deepspeed); };
+    const auto bytes_of_row = [&](int i) { return plan.rows[std::size_t(i)].bytes(options.ledger); };
     if (made.run && (plan.closest < 0 || bytes_of_row(here) < bytes_of_row(plan.closest))) plan.closest = here;
     if (plan.recommended >= 0 && !options.all) break;
   }

@@ -51,25 +51,33 @@ const std::vector<Measure>& measures();
 // What a patch is as --set options of a scenario.
 std::vector<std::string> sets_of_patch(const Json& patch);
 
+// LedgerOf figures say what fits: seeksim's own, exact; DeepSpeed's, by formulas; those of a calibrated platform.
+enum class LedgerOf { seeksim, deepspeed, platform };
+
 struct PlanRow {
   Candidate candidate;
   std::optional<DryRun> run;
   std::vector<LedgerLine> by_deepspeed;  // where there is a run
+  std::vector<LedgerLine> by_platform;   // where there is a platform that knows all parts of the scenario
   std::string refused;                   // why there is no run
   bool fits = false;                     // by the ledger that decides
 
-  double bytes(bool of_deepspeed) const { return of_deepspeed ? sum_of(by_deepspeed) : double(run->peak_bytes); }
+  // Without end where the platform's is not known.
+  double bytes(LedgerOf ledger) const;
 };
 
 struct Plan {
   std::vector<PlanRow> rows;
-  int recommended = -1;  // the first that fits
-  int closest = -1;      // that needs least
+  int recommended = -1;   // the first that fits
+  int closest = -1;       // that needs least
+  bool platform = false;  // whether there is one, whose ledger may still not know a row
 };
 
 struct PlanOptions {
-  bool by_deepspeed = false;  // its ledger says what fits, and not seeksim's
-  bool all = false;           // go on after the first that fits
+  LedgerOf ledger = LedgerOf::seeksim;
+  bool all = false;  // go on after the first that fits
+  // What a GPU holds on a platform; no lines where that is not known. Null: there is no platform.
+  std::function<std::vector<LedgerLine>(const Scenario&)> platform;
 };
 
 // load: the scenario with a patch.

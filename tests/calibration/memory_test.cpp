@@ -126,6 +126,10 @@ TEST(StepMemory, HasItsStructure) {
         return of(l).states;
       }(),
       1);
+  StepLayout zero2 = layout;
+  zero2.gradients_shared = true;
+  const double parameters = 32 * llama.layer_parameters() + 2.0 * 128256 * 4096;
+  EXPECT_NEAR(of(layout).states - of(zero2).states, 4 * parameters * 63 / 64, 1e3);
   StepLayout again = layout;
   again.recompute = Recompute::full;
   EXPECT_LT(of(again).activations, 0.1 * of(layout).activations);

@@ -54,6 +54,18 @@ TEST(ScenarioTimes, ThePartsAreTheWhole) {
   EXPECT_EQ(all["collectives"][0]["nodes"], 2);
 }
 
+TEST(ScenarioTimes, TheLinesOfMemoryAreTheWhole) {
+  const ScenarioTimes times = times_of("h100");
+  double lines = 0, outside = 0;
+  for (const MemoryLine& line : memory_lines(times)) {
+    lines += line.bytes;
+    if (std::string(line.name) == "CUDA and NCCL") outside = line.bytes;
+  }
+  EXPECT_NEAR(lines, times.memory.bytes() + outside, 1);
+  EXPECT_GT(times_of("h100,stack=plain").memory.activations, 1.2 * times.memory.activations);
+  EXPECT_LT(times_of("h100", {"checkpointing.every=1"}).memory.activations, 0.1 * times.memory.activations);
+}
+
 TEST(ScenarioTimes, ASlowerNetworkIsASlowerStep) {
   EXPECT_GT(times_of("a100,network=efa4").time.us(), 1.2 * times_of("a100,network=hdr8").time.us());
   EXPECT_GT(times_of("h100", {"checkpointing.every=1"}).time.us(), 1.2 * times_of("h100").time.us());

@@ -266,6 +266,53 @@ TEST(Plan, ALlamaOf8BFitsByDeepSpeedsLedger) {
   EXPECT_LT(shorter["candidates"][0]["deepspeed"]["bytes"], plan["candidates"][0]["deepspeed"]["bytes"]);
 }
 
+TEST(Plan, TheLedgerOfAPlatformDecides) {
+  TemporaryFolder folder;
+  const std::string config = folder.write("ds.json", R"({ "train_batch_size": 16, "bf16": { "enabled": true },
+  "train_micro_batch_size_per_gpu": 1, "zero_optimization": { "stage": 3 } })");
+  const auto with = [&](const std::string& memory, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {config, "--model", "llama-3-8b", "--gpus", "16", "--memory", memory};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const std::vector<std::string> on_h100 = {"--platform", "h100", "--ledger", "platform"};
+  const Json plan = planned(with("80GB", on_h100), 0);
+  const Json& there = plan["candidates"][0]["platform"];
+  EXPECT_EQ(plan["recommended"], 0);
+  EXPECT_TRUE(there["fits"]);
+  double sum = 0;
+  for (const Json& line : there["lines"]) sum += line["bytes"].get<double>();
+  EXPECT_NEAR(sum, there["bytes"].get<double>(), 1);
+  EXPECT_GT(sum, 50e9);
+  EXPECT_LT(sum, 80e9);
+  // A byte less, and another configuration is recommended.
+  const Json less = planned(with(std::to_string(std::int64_t(sum) - 1) + "B", on_h100), 0);
+  EXPECT_NE(less["recommended"], 0);
+  EXPECT_FALSE(less["candidates"][0]["platform"]["fits"]);
+  // It is told beside the others, and does not decide without being asked to.
+  const Json beside = planned(with("80GB", {"--platform", "h100", "--ledger", "deepspeed"}), 0);
+  EXPECT_EQ(beside["candidates"][0]["platform"], there);
+  EXPECT_EQ(planned(with("80GB", {"--ledger", "deepspeed"}), 0)["candidates"][0].count("platform"), 0u);
+}
+
+TEST(Plan, WhatAPlatformDoesNotKnowIsSaid) {
+  TemporaryFolder folder;
+  const std::string config = folder.write("ds.json", R"({ "train_batch_size": 16, "bf16": { "enabled": true },
+  "train_micro_batch_size_per_gpu": 1,
+  "zero_optimization": { "stage": 3, "offload_optimizer": { "device": "cpu" } } })");
+  std::vector<std::string> words = {"plan", config,     "--model", "llama-3-8b", "--gpus",
+                                    "16",   "--memory", "80GB",    "--ledger",   "platform"};
+  const Ran none = seeksim(words);
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.err.find("there is no platform"), std::string::npos) << none.err;
+  words.insert(words.end(), {"--platform", "h100"});
+  const Ran unknown = seeksim(words);
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_NE(unknown.out.find("unknown"), std::string::npos) << unknown.out;
+  EXPECT_NE(unknown.out.find("no configuration is one whose memory on the platform is known"), std::string::npos)
+      << unknown.out;
+}
+
 TEST(Plan, ReadsAModelFromItsConfig) {
   TemporaryFolder folder;
   const std::string config = folder.write("ds.json", config_text(1, true));
