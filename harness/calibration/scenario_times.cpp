@@ -76,6 +76,15 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   const int stage = train.layout.zero.stage;
   l.shards = stage == 3 ? Shards::parameters : stage == 0 ? Shards::none : Shards::optimizer;
   l.gradients_shared = stage == 2;
+  l.shard_group = parallel.shard_group;
+  if (stage == 3) {
+    const runtime::ZeroPlan& zero = train.layout.zero;
+    l.second_shards = int(zero.hpz_partition);
+    const double held = (times.model.layers * times.model.layer_parameters() / l.pipeline +
+                         double(times.model.vocab) * times.model.width) /
+                        l.tensor;
+    l.stays_whole = double(std::min(zero.max_live_parameters, zero.max_reuse_distance)) >= held;
+  }
   l.moments = runtime::states_of(train.definition.optimizer);
   if (!platform.node_named) platform.node = std::min(platform.node, scenario.world.ranks_per_node);
   if (!platform.stack_named) platform.stack = stage == 3 ? Stack::eager : Stack::plain;

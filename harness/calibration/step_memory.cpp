@@ -31,7 +31,10 @@ class Held {
   }
 
  private:
-  double members() const { return double(l_.data()) * l_.context; }
+  double members() const {
+    const double all = double(l_.data()) * l_.context;
+    return l_.shard_group > 0 ? std::min(all, double(l_.shard_group)) : all;
+  }
   double vocabulary() const { return double(m_.vocab) * m_.width; }
   double embeddings() const {
     const double uses = double(s_.first) + double(s_.last);
@@ -53,7 +56,9 @@ class Held {
   // Without a pipeline layers come and go, and what is outside of them stays. With one all stay, with fp32 gradients.
   double gathered() const {
     if (l_.pipeline > 1) return (kBf16 + kFp32) * parameters();
-    return kBf16 * (embeddings() + kGatheredLayers * m_.layer_parameters()) / ways_;
+    const double second = l_.second_shards > 1 ? kBf16 * parameters() / l_.second_shards : 0;
+    if (l_.stays_whole) return kBf16 * parameters() + second;
+    return second + kBf16 * (embeddings() + kGatheredLayers * m_.layer_parameters()) / ways_;
   }
 
   double keys() const { return double(m_.width) / m_.heads * m_.key_heads; }

@@ -37,6 +37,9 @@ struct StepLayout {
   Shards shards = Shards::optimizer;
   int moments = 2;  // of the optimizer, in fp32: each is read and written
   // Of memory alone:
+  int shard_group = 0;                // ranks that share one copy (HSDP, MiCS); 0: all
+  int second_shards = 0;              // ranks of a group that shares parameters once more (hpZ); 0: none do
+  bool stays_whole = false;           // from forward to backward, where parameters are shared
   bool gradients_shared = false;      // where parameters are not (ZeRO-2)
   bool gradients_in_16_bits = false;  // where parameters have 16 bits
   bool compiled_loss = false;         // no copy of the logits in fp32 (torch.compile)

@@ -130,6 +130,11 @@ TEST(StepMemory, HasItsStructure) {
   zero2.gradients_shared = true;
   const double parameters = 32 * llama.layer_parameters() + 2.0 * 128256 * 4096;
   EXPECT_NEAR(of(layout).states - of(zero2).states, 4 * parameters * 63 / 64, 1e3);
+  StepLayout group = shared, whole = shared, second = shared;
+  group.shard_group = 8, whole.stays_whole = true, second.second_shards = 8;
+  EXPECT_NEAR(of(group).states, 8 * of(shared).states, 1);
+  EXPECT_NEAR(of(whole).gathered, 2 * parameters, 1e3);
+  EXPECT_NEAR(of(second).gathered - of(shared).gathered, 2 * parameters / 8, 1e3);
   StepLayout again = layout;
   again.recompute = Recompute::full;
   EXPECT_LT(of(again).activations, 0.1 * of(layout).activations);

@@ -1,4 +1,5 @@
-"""Fuzzing on another machine: the kit that is carried there, and the result that comes home."""
+"""Fuzzing on another machine: the kit that is carried there, and the result that comes home. And what is carried from one
+session to the next, in the tree."""
 
 import io
 import json
@@ -13,7 +14,7 @@ import tally
 
 PROGRAM = "program/fuzz"
 NOT_CARRIED = re.compile(r"lib(c|m|resolv|pthread|dl|rt)\.so")  # glibc's, which fit the machine's loader
-HOME_BYTES_MAX, KIT_INPUT_BYTES_MAX = 15 << 20, 4 << 10
+HOME_BYTES_MAX, KIT_INPUT_BYTES_MAX, KEPT_INPUT_BYTES_MAX = 15 << 20, 4 << 10, 4 << 10
 HOME = "fuzz-home.tar.gz"
 
 
@@ -89,3 +90,28 @@ def take_home(file, counts_file, build):
                 found.append(target)
     tally.write(counts_file, tally.joined(tally.read(counts_file), counts["began"], counts["ended"]))
     return found
+
+
+def keep(file, work):
+    """Packs work/merged, so that the next session begins where this one ended. Inputs of the corpus are in the tree."""
+    inputs = [i for i in sorted((work / "merged").glob("*/*")) if i.stat().st_size <= KEPT_INPUT_BYTES_MAX]
+    with tarfile.open(file, "w:xz") as kept:
+        for path in inputs:
+            one = tarfile.TarInfo(str(path.relative_to(work / "merged")))  # no times, no owners
+            one.size = path.stat().st_size
+            kept.addfile(one, io.BytesIO(path.read_bytes()))
+    print(f"{file}: {file.stat().st_size >> 10} KiB, {len(inputs)} inputs")
+
+
+def take_kept(file, grown):
+    """Unpacks what the session before kept, for each target that has no grown inputs yet."""
+    if not file.exists():
+        return
+    have = {folder.name for folder in grown.glob("*") if any(folder.iterdir())}
+    with tarfile.open(file) as kept:
+        for one in kept.getmembers():
+            where = pathlib.PurePosixPath(one.name)
+            if not one.isfile() or len(where.parts) != 2 or ".." in where.parts or where.parts[0] in have:
+                continue
+            (grown / where.parts[0]).mkdir(parents=True, exist_ok=True)
+            (grown / where).write_bytes(kept.extractfile(one).read())

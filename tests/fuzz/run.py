@@ -4,9 +4,11 @@
     tests/fuzz/run.py [--seconds N] [--total N] [--jobs N] [--rest build/ci] [TARGET...]
     tests/fuzz/run.py --report          what was done so far, also into docs/fuzzing.md, and what the goal still lacks
     tests/fuzz/run.py --merge           puts small inputs that raise coverage into tests/fuzz/corpus
+    tests/fuzz/run.py --keep            puts what has grown into tests/fuzz/grown.tar.xz, for the next session
 
 It works in slices of a minute; the next one goes to the target that is furthest from the goal. It goes on where it was
-ended: corpora grow in build/fuzz/corpus, and counts are written after each slice. An input that ends the program is
+ended: corpora grow in build/fuzz/corpus, from tests/fuzz/grown.tar.xz where nothing has grown yet, and counts are
+written after each slice. An input that ends the program is
 kept in build/fuzz/found, and its target gets no more slices: mend the parser, then put the input into
 tests/fuzz/corpus.
 
@@ -40,7 +42,7 @@ FIRST_SLICE_S, SLICE_S, LEAST_SLICE_S = 10, 60, 3
 MERGE_S = 25  # what --into keeps of --total for making the grown corpora small
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD, COUNTS, CORPUS = TOP / "build/fuzz", TOP / "tests/fuzz/counts.json", TOP / "tests/fuzz/corpus"
-PAGE = TOP / "docs/fuzzing.md"
+PAGE, GROWN = TOP / "docs/fuzzing.md", TOP / "tests/fuzz/grown.tar.xz"
 # What --merge takes: the replay in CI runs each input 33 times.
 MERGED_BYTES_MAX, MERGED_INPUTS_MAX = 2 << 10, 16
 
@@ -149,6 +151,7 @@ def words(everything):
     parser.add_argument("--take", type=pathlib.Path, metavar="FILE", help="take in what another machine did")
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--merge", action="store_true")
+    parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     options.targets = options.targets or everything
     if unknown := [t for t in options.targets if t not in everything]:
@@ -182,7 +185,13 @@ def main():
     if options.merge:
         merge(targets, fuzzer)
         return 0
+    if options.keep:
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as side_by_side:
+            list(side_by_side.map(fuzzer.shrink_to_edges, everything))
+        away.keep(GROWN, BUILD)
+        return 0
     fuzzer.probe(targets[0])
+    away.take_kept(GROWN, BUILD / "corpus")
     for target in targets:
         fuzzer.tidy(target)
     return 1 if work(targets, fuzzer, tally.Tally(COUNTS), options) else 0

@@ -87,9 +87,9 @@ class Fuzzer:
         if not re.search(r"Done \d+ runs", said):
             raise RuntimeError(f"{self.program} does not run:\n{said[-3000:]}")
 
-    def merge(self, target, into, grown):
+    def merge(self, target, into, grown, *more):
         """Copies to `into` those inputs of `grown` that reach further than what lies there."""
-        run = self.start(target, ["-merge=1", into, grown], "long")
+        run = self.start(target, ["-merge=1", *more, into, grown], "long")
         run.communicate()
         return run.returncode == 0
 
@@ -108,13 +108,17 @@ class Fuzzer:
         shutil.rmtree(grown)
         merged.rename(grown)
 
-    def shrink(self, target):
+    def shrink(self, target, *more):
         """Fills `work`/merged with those grown inputs that are needed to reach what all of them reach."""
         merged, grown = self.work / "merged" / target, self.work / "corpus" / target
         shutil.rmtree(merged, ignore_errors=True)
         merged.mkdir(parents=True)
-        if grown.is_dir() and not self.merge(target, merged, grown):
+        if grown.is_dir() and not self.merge(target, merged, grown, *more):
             shutil.copytree(grown, merged, dirs_exist_ok=True)
+
+    def shrink_to_edges(self, target):
+        """The same of edges alone, however often each is passed: far fewer."""
+        self.shrink(target, "-use_counters=0")
 
 
 class Slice:

@@ -133,6 +133,22 @@ class OfTwoMachines(unittest.TestCase):
             self.assertEqual((top / "build/corpus/log/a").read_text(), "merged/log/a")
             self.assertEqual(json.loads((top / "here.json").read_text())["log"]["executions"], 2500)
 
+    def test_what_was_kept_is_where_the_next_session_begins(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            large = "x" * (away.KEPT_INPUT_BYTES_MAX + 1)
+            for path, text in (("log/a", "first"), ("log/b", large), ("set/a", "second")):
+                (top / "merged" / path).parent.mkdir(parents=True, exist_ok=True)
+                (top / "merged" / path).write_text(text)
+            away.keep(top / "grown.tar.xz", top)
+            (top / "corpus/set").mkdir(parents=True)
+            (top / "corpus/set/own").write_text("grown here")
+            away.take_kept(top / "grown.tar.xz", top / "corpus")
+            self.assertEqual(sorted(str(f.relative_to(top / "corpus")) for f in (top / "corpus").glob("*/*")),
+                             ["log/a", "set/own"])
+            self.assertEqual((top / "corpus/log/a").read_text(), "first")
+            away.take_kept(top / "none.tar.xz", top / "corpus")
+
 
 if __name__ == "__main__":
     unittest.main()
