@@ -16,7 +16,7 @@ foreach(pattern IN ITEMS tests/fuzz/targets.cpp tests/fuzz/files.cpp tests/fuzz/
         runtime/backend/control/control_frame.cpp runtime/backend/wire/bytes.cpp runtime/backend/wire/tcp_wire.cpp
         runtime/backend/messages/*.cpp
         harness/analyse/dump.cpp harness/analyse/pickle.cpp harness/analyse/log_lines.cpp harness/analyse/logs.cpp
-        harness/analyse/hang.cpp harness/calibration/curves.cpp
+        harness/analyse/hang.cpp harness/calibration/curves.cpp harness/calibration/torch_trace.cpp
         harness/doctor/lint_config.cpp harness/doctor/lint_hostfile.cpp
         harness/export/flight_recorder_reader.cpp harness/input/document.cpp harness/input/ds_config_text.cpp
         harness/input/json_text.cpp harness/loading/load.cpp harness/loading/schedule_string.cpp

@@ -46,10 +46,6 @@ struct Row {
   bool sums = false;
 };
 
-// Sizes and times beyond these are no measurement: 2^50 bytes, and eleven days.
-constexpr double kBytesMost = double(std::int64_t(1) << 50), kMicrosecondsMost = 1e12, kMicrosecondsLeast = 1e-3;
-constexpr int kRanksMost = 1 << 17;
-
 // "1048576 262144 float ...", whatever follows: somebody meant a row. A word like "inf" or "-8" counts as a size.
 bool meant_as_row(const std::vector<std::string>& words) {
   const auto number_like = [](const std::string& word) {

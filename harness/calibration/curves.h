@@ -1,6 +1,7 @@
 // Collectives as somebody measured them on a cluster: nccl-tests' own output in place of the model.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,11 @@
 namespace seeksim::harness::calibration {
 
 enum class Collective { all_reduce, all_gather, reduce_scatter };
+
+// Sizes and times beyond these are no measurement: 2^50 bytes, and eleven days.
+inline constexpr double kBytesMost = double(std::int64_t(1) << 50);
+inline constexpr double kMicrosecondsMost = 1e12, kMicrosecondsLeast = 1e-3;
+inline constexpr int kRanksMost = 1 << 17;
 
 struct Curve {
   Collective what = Collective::all_reduce;

@@ -305,6 +305,10 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--nccl-tests", a.nccl_tests,
                    "nccl-tests' output from that platform, in place of the model; may be repeated")
       ->allow_extra_args(false);
+  plan->add_option(
+          "--torch-trace", a.torch_traces,
+          "A trace of torch.profiler from that platform: its collectives in place of the model; may be repeated")
+      ->allow_extra_args(false);
 }
 
 void add_study(CLI::App& app, StudyArguments& a) {

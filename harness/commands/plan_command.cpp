@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "harness/calibration/scenario_times.h"
+#include "harness/calibration/torch_trace.h"
 #include "harness/html/other_pages.h"
 #include "harness/input/document.h"
 #include "harness/input/ds_config_text.h"
@@ -283,6 +284,7 @@ std::string command_of(const PlanArguments& a) {
   if (a.all) words.emplace_back("--all");
   add("--platform", a.platform);
   for (const std::string& file : a.nccl_tests) add("--nccl-tests", file);
+  for (const std::string& file : a.torch_traces) add("--torch-trace", file);
   words.insert(words.end(), {"--html", a.html});
   return command_line(words);
 }
@@ -290,12 +292,16 @@ std::string command_of(const PlanArguments& a) {
 // The platform that --platform names, with measured curves; none where it does not.
 std::optional<calibration::Platform> platform_of(const PlanArguments& a) {
   if (a.platform.empty()) {
-    if (a.nccl_tests.empty()) return std::nullopt;
-    throw BadInput("--nccl-tests", "curves replace those of a platform", "Add --platform h100.");
+    if (a.nccl_tests.empty() && a.torch_traces.empty()) return std::nullopt;
+    throw BadInput(a.nccl_tests.empty() ? "--torch-trace" : "--nccl-tests", "curves replace those of a platform",
+                   "Add --platform h100.");
   }
   calibration::Platform platform = calibration::platform_of(a.platform, "--platform " + a.platform);
   for (const std::string& file : a.nccl_tests)
     platform.curves.push_back(calibration::read_nccl_tests(read_file(file, kJsonBytesMax), file));
+  calibration::TraceCurves traces;
+  for (const std::string& file : a.torch_traces) traces.read(read_file(file, calibration::kTraceBytesMax), file);
+  for (calibration::Curve& curve : traces.curves(platform.node)) platform.curves.push_back(std::move(curve));
   return platform;
 }
 

@@ -19,8 +19,9 @@ struct PlanArguments {
   std::string report, html;
   std::string ledger = "seeksim";  // which says what fits: seeksim, deepspeed
   bool all = false;
-  std::string platform;                 // h100,stack=fused: times of a calibrated platform; empty: none
-  std::vector<std::string> nccl_tests;  // outputs of nccl-tests on it
+  std::string platform;                   // h100,stack=fused: times of a calibrated platform; empty: none
+  std::vector<std::string> nccl_tests;    // outputs of nccl-tests on it
+  std::vector<std::string> torch_traces;  // traces of torch.profiler on it
 };
 
 // 80GB, 79.1GiB: bytes. Throws BadInput.

@@ -57,8 +57,9 @@ struct GoldenPlan {
 
 // world.platform: a cluster as somebody measured it. What follows from it is in world.collective_times.
 struct PlatformPlan {
-  std::string gpu, network = "ib";      // as seeksim plan --platform names them; no gpu: there is none
-  std::vector<std::string> nccl_tests;  // files, beside the scenario's
+  std::string gpu, network = "ib";        // as seeksim plan --platform names them; no gpu: there is none
+  std::vector<std::string> nccl_tests;    // files, beside the scenario's
+  std::vector<std::string> torch_traces;  // likewise
   bool any() const { return !gpu.empty(); }
 };
 

@@ -5,6 +5,7 @@
 #include "harness/analyse/hang.h"
 #include "harness/analyse/logs.h"
 #include "harness/calibration/curves.h"
+#include "harness/calibration/torch_trace.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
@@ -62,8 +63,8 @@ bool take_log(std::string_view bytes) {
   return !facts.works.empty() || !facts.errors.empty();
 }
 
-bool take_nccl_tests(std::string_view bytes) try {
-  const calibration::Curve curve = calibration::read_nccl_tests(std::string(bytes), "gather.txt");
+namespace {
+void require_sane(const calibration::Curve& curve) {
   require(curve.ranks >= 2 && curve.nodes >= 1 && curve.nodes <= curve.ranks, "a group that cannot be");
   double below = 0;
   for (const calibration::Curve::Point& point : curve.points) {
@@ -75,6 +76,22 @@ bool take_nccl_tests(std::string_view bytes) try {
     const double us = curve.us(size);
     require(std::isfinite(us) && us > 0, "a time that is none");
   }
+}
+}  // namespace
+
+bool take_nccl_tests(std::string_view bytes) try {
+  require_sane(calibration::read_nccl_tests(std::string(bytes), "gather.txt"));
+  return true;
+} catch (const BadInput&) {
+  return false;
+}
+
+bool take_torch_trace(std::string_view bytes) try {
+  calibration::TraceCurves traces;
+  traces.read(bytes, "rank0.json");
+  require(traces.kernels() > 0 && !traces.curves(8).empty(), "a trace that was taken and says nothing");
+  for (const int domain : {1, 8})
+    for (const calibration::Curve& curve : traces.curves(domain)) require_sane(curve);
   return true;
 } catch (const BadInput&) {
   return false;

@@ -21,6 +21,7 @@ std::span<const Target> targets() {
       {"relay_frames", take_relay_frames},
       {"report", take_report},
       {"nccl_tests", take_nccl_tests, true},
+      {"torch_trace", take_torch_trace, true},
   };
   return kTargets;
 }

@@ -34,5 +34,6 @@ bool take_tcp_stream(std::string_view bytes);
 bool take_relay_frames(std::string_view bytes);
 bool take_report(std::string_view bytes);
 bool take_nccl_tests(std::string_view bytes);
+bool take_torch_trace(std::string_view bytes);
 
 }  // namespace seeksim::fuzz

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "harness/calibration/collective_times.h"
+#include "harness/calibration/torch_trace.h"
 #include "harness/input/files.h"
 #include "runtime/seams/bounded.h"
 #include "sim/links.h"
@@ -48,29 +49,52 @@ void add_all(const BadInput& bad, Findings& findings) {
   for (const Problem& problem : bad.problems()) findings.add(problem);
 }
 
-// Each file's own problem, so that all are told at once. A second curve of one group would never be looked at.
-void read_curves(const Reader& section, const Scenario& scenario, calibration::Platform& platform) {
-  for (std::size_t i = 0; i < scenario.platform.nccl_tests.size(); ++i) {
-    const std::string& name = scenario.platform.nccl_tests[i];
-    const std::string at = fmt::format("{}/{}", section.at("nccl_tests"), i);
-    const std::string place = section.findings().place(at);
+// A second curve of one group would never be looked at.
+void add_curve(const Reader& section, const std::string& at, const std::string& name, Curve curve,
+               calibration::Platform& platform) {
+  const auto same = [&](const Curve& c) {
+    return c.what == curve.what && c.ranks == curve.ranks && c.nodes == curve.nodes;
+  };
+  if (std::any_of(platform.curves.begin(), platform.curves.end(), same))
+    section.findings().add(at,
+                           fmt::format("{} is a second curve of {} on {} ranks and {} nodes", in_quotes(name),
+                                       calibration::name(curve.what), curve.ranks, curve.nodes),
+                           "Keep one of the two.");
+  else
+    platform.curves.push_back(std::move(curve));
+}
+
+// Each file's own problem, so that all are told at once.
+template <class Read>
+void read_each(const Reader& section, const char* key, const std::vector<std::string>& names, const Read& read) {
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::string at = fmt::format("{}/{}", section.at(key), i);
     try {
-      const std::string path = resolve(name, scenario.file, place);
-      const Curve curve = calibration::read_nccl_tests(read_file(path, kOutputBytesMax, place), path);
-      const auto same = [&](const Curve& c) {
-        return c.what == curve.what && c.ranks == curve.ranks && c.nodes == curve.nodes;
-      };
-      if (std::any_of(platform.curves.begin(), platform.curves.end(), same))
-        section.findings().add(at,
-                               fmt::format("{} is a second curve of {} on {} ranks and {} nodes", in_quotes(name),
-                                           calibration::name(curve.what), curve.ranks, curve.nodes),
-                               "Keep one of the two.");
-      else
-        platform.curves.push_back(curve);
+      read(at, names[i]);
     } catch (const BadInput& bad) {
       add_all(bad, section.findings());
     }
   }
+}
+
+void read_curves(const Reader& section, const Scenario& scenario, calibration::Platform& platform) {
+  const auto content = [&](const std::string& at, const std::string& name, std::uint64_t bytes_max) {
+    const std::string place = section.findings().place(at), path = resolve(name, scenario.file, place);
+    return std::pair(path, read_file(path, bytes_max, place));
+  };
+  read_each(section, "nccl_tests", scenario.platform.nccl_tests, [&](const std::string& at, const std::string& name) {
+    const auto [path, text] = content(at, name, kOutputBytesMax);
+    add_curve(section, at, name, calibration::read_nccl_tests(text, path), platform);
+  });
+  calibration::TraceCurves traces;  // the shortest of all counts
+  read_each(section, "torch_traces", scenario.platform.torch_traces,
+            [&](const std::string& at, const std::string& name) {
+              const auto [path, text] = content(at, name, calibration::kTraceBytesMax);
+              traces.read(text, path);
+            });
+  const int domain = std::min(platform.node, scenario.world.ranks_per_node);
+  for (Curve& curve : traces.curves(domain))
+    add_curve(section, section.at("torch_traces"), "the trace's", std::move(curve), platform);
 }
 
 std::string nodes_text(int nodes) { return nodes == 1 ? "1 node" : fmt::format("{} nodes", nodes); }
@@ -88,7 +112,7 @@ std::vector<std::string> assumptions(const Scenario& scenario, const calibration
   std::vector<std::string> notes;
   const std::string group = fmt::format("{} ranks on {}", ranks, nodes_text(nodes));
   if (!measured.empty())
-    notes.push_back(fmt::format("world.platform: {} of {} take what nccl-tests measured, interpolated by size",
+    notes.push_back(fmt::format("world.platform: {} of {} take what was measured, interpolated by size",
                                 fmt::join(measured, ", "), group));
   notes.push_back(
       fmt::format("world.platform: {} take what the calibrated model of {}, network {} says (docs/calibration.md)",
@@ -118,6 +142,9 @@ const Keys<PlatformPlan>& platform_keys() {
        "Outputs of all_reduce_perf, all_gather_perf and reduce_scatter_perf. Each replaces the model for its "
        "collective "
        "in groups of as many ranks on as many nodes."},
+      {"torch_traces", at(&PlatformPlan::torch_traces).unless_standard(), list(text().length(1)), kNoBit,
+       "Traces of torch.profiler of a job on NCCL. The shortest kernel of each collective, group and size does the "
+       "same."},
   };
   return keys;
 }

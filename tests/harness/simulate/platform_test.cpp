@@ -163,6 +163,37 @@ TEST_F(Platforms, GathersOfShardedParametersTakeTheTimesOfAllOfThem) {
   EXPECT_GE(gathered, 2);
 }
 
+// A trace of torch.profiler says the same as nccl-tests' output.
+std::string trace_of(const std::map<std::uint64_t, double>& us) {
+  std::string events;
+  for (const auto& [bytes, time] : us)
+    events += fmt::format(
+        R"({}{{"cat": "kernel", "dur": {:.3f}, "args": {{"Collective name": "allreduce", "In msg nelems": {},
+           "Out msg nelems": {}, "Group size": {}, "dtype": "Float", "Process Group Ranks": "[0, 1, ...]"}}}})",
+        events.empty() ? "" : ",", time, bytes / 4, bytes / 4, kRanks);
+  return "{\"traceEvents\": [" + events + "]}";
+}
+
+TEST_F(Platforms, ATraceOfTorchTakesThePlaceOfNcclTests) {
+  const std::map<std::uint64_t, double> us = {{1000, 3}, {100'000'000, 300'000}};
+  folder_.write("reduce.txt", sums(us)), folder_.write("rank0.json", trace_of(us));
+  folder_.write("rank1.json", trace_of({{1000, 40}, {100'000'000, 400'000}}));  // it waited for rank 0
+  Json json = scenario_of(0);
+  json["world"]["platform"] = {{"gpu", "h100"}, {"torch_traces", {"rank0.json", "rank1.json"}}};
+  const Ran by_trace = ran(json, scenario_file());
+  const Ran by_output = ran(with(scenario_of(0), {"reduce.txt"}), scenario_file());
+  EXPECT_EQ(by_trace.record.virtual_ns, by_output.record.virtual_ns);
+  EXPECT_NE(by_trace.record.virtual_ns, ran(scenario_of(0), scenario_file()).record.virtual_ns);
+  EXPECT_EQ(to_json(load_scenario_text(json.dump(), scenario_file()))["world"]["platform"]["torch_traces"].size(), 2u);
+  json["world"]["platform"]["nccl_tests"] = {"reduce.txt"};
+  EXPECT_NE(testing::problems_of(json.dump(1), {}, scenario_file()).find("a second curve of all_reduce"),
+            std::string::npos);
+  json["world"]["platform"] = {{"gpu", "h100"}, {"torch_traces", {"reduce.txt", "none.json"}}};
+  const std::string said = testing::problems_of(json.dump(1), {}, scenario_file());
+  for (const char* part : {"no trace of torch.profiler", "none.json"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << " is not in " << said;
+}
+
 // A file that cannot be taken is refused at its line, each of several, and nothing runs.
 TEST_F(Platforms, EachBadFileIsNamed) {
   folder_.write("infinite.txt", output("sum", 2, {}) + "1048576 262144 float sum -1 inf 0.00 0.00 0\n");
