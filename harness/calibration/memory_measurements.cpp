@@ -27,8 +27,8 @@ std::vector<Stage> stages_of(const StepLayout& layout, LayoutWords& words, std::
   if (at == "most") return {};
   const double held = words.whole("held");
   const bool alone = layout.pipeline == 1;
-  const double begun = std::min(double(layout.pipeline), std::max(1.0, layout.micro_batches()));
-  const Stage first = {held, true, alone, begun}, last = {held, alone, true, 1};
+  const Stage first = {held, true, alone, under_way(layout, 0)};
+  const Stage last = {held, alone, true, under_way(layout, layout.pipeline - 1)};
   if (at == "first") return {first};
   if (at == "last") return {last};
   if (at == "ends") return {first, last};

@@ -116,15 +116,20 @@ StepMemory stage_memory(const ModelShape& model, const StepLayout& layout, Stack
   return Held(model, layout, stack, constants, stage, mistake).memory();
 }
 
+double under_way(const StepLayout& layout, int stage) {
+  const double behind = layout.pipeline - stage - 1, chunks = layout.chunks;
+  // 1F1B; with several chunks each stage begins those of further micro-batches before the first comes back (Narayanan
+  // et al. 2021).
+  const double begun = layout.chunks > 1 ? (2 * behind + (chunks - 1) * layout.pipeline + 1) / chunks : behind + 1;
+  return std::min(begun, std::max(1.0, layout.micro_batches()));
+}
+
 StepMemory step_memory(const ModelShape& model, const StepLayout& layout, Stack stack, const Constants& constants,
                        MemoryMistake mistake) {
   StepMemory most;
   const double stages = layout.pipeline;
   for (int i = 0; i < layout.pipeline; ++i) {
-    // 1F1B; with several chunks a stage the first one begins more micro-batches (Korthikanti et al. 2022).
-    const double begun = layout.chunks > 1 ? stages - i + (stages - 1) / layout.chunks : stages - i;
-    const Stage stage = {model.layers / stages, i == 0, i + 1 == layout.pipeline,
-                         std::min(begun, std::max(1.0, layout.micro_batches()))};
+    const Stage stage = {model.layers / stages, i == 0, i + 1 == layout.pipeline, under_way(layout, i)};
     const StepMemory one = stage_memory(model, layout, stack, constants, stage, mistake);
     if (one.bytes() > most.bytes()) most = one;
   }

@@ -25,6 +25,9 @@ struct Stage {
   double under_way = 1;            // micro-batches whose activations it keeps
 };
 
+// Micro-batches whose activations a stage keeps, counted from the first stage on; of chunks, in whole micro-batches.
+double under_way(const StepLayout& layout, int stage);
+
 // A mistake that a test plants.
 enum class MemoryMistake { none, one_micro_batch_under_way, logits_are_free, moments_not_shared };
 

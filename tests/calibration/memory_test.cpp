@@ -27,7 +27,7 @@ std::vector<const MemoryMeasurement*> peaks_of(const std::function<bool(const Me
   return some;
 }
 
-// What has to hold of rows that the fit has not seen, of torch's FSDP and of nanotron.
+// What has to hold of rows that the fit has not seen.
 std::vector<std::string> problems_of_peaks(const Constants& constants, MemoryMistake mistake = MemoryMistake::none) {
   std::vector<std::string> all;
   const auto must = [&](bool holds, const char* what) {
@@ -35,7 +35,7 @@ std::vector<std::string> problems_of_peaks(const Constants& constants, MemoryMis
   };
   const auto unseen = [&](What what) {
     return errors(peaks_of([&](const MemoryMeasurement& m) {
-                    return (m.kept == Kept::row || m.kept == Kept::series) && m.what == what && m.stack != Stack::fused;
+                    return (m.kept == Kept::row || m.kept == Kept::series) && m.what == what;
                   }),
                   [&](const MemoryMeasurement& m) { return predicted_bytes(m, constants, mistake); });
   };
@@ -62,8 +62,7 @@ TEST(PublishedMemory, MegatronsAndOldPeaksHaveTheErrorsThatTheyHave) {
                   [](const MemoryMeasurement& m) { return predicted_bytes(m, Constants{}); });
   };
   EXPECT_EQ(of("megatron-7b").count, 6u);
-  EXPECT_NEAR(of("megatron-7b").worst, 0.35, 0.02);
-  EXPECT_NEAR(of("megatron-7b").within_10, 0.5, 1e-9);
+  EXPECT_LT(of("megatron-7b").worst, 0.1);
   EXPECT_LT(of("blind-titan-8b").worst, 0.15);
   EXPECT_NEAR(of("blind-titan-7b").worst, 0.46, 0.02);
 }
@@ -144,6 +143,10 @@ TEST(StepMemory, HasItsStructure) {
   StepLayout interleaved = stages;
   interleaved.chunks = 2;
   EXPECT_NEAR(of(interleaved).activations, (1 + 3.0 / 8) * of(stages).activations, 1e-3 * of(stages).activations);
+  EXPECT_DOUBLE_EQ(under_way(stages, 3), 1);
+  EXPECT_DOUBLE_EQ(under_way(interleaved, 3), (4 + 1) / 2.0);  // the last stage has begun a chunk of four more
+  stages.batch = 2 * stages.data();
+  EXPECT_DOUBLE_EQ(under_way(stages, 0), 2);
   StepLayout ways = layout;
   ways.tensor = 8;
   StepLayout scattered = ways;
