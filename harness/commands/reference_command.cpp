@@ -15,8 +15,9 @@ constexpr std::uint64_t kPageBytesMax = 16 << 20;
 // Every file that this command makes, by path.
 std::vector<Page> all_files(const std::string& top, const Page& command_line) {
   std::vector<Page> files;
-  for (Page& page : std::vector<Page>{keys_page(), faults_page(), checks_page(), quirks_page(), planted_bugs_page(),
-                                      torch_page(), studies_page(), calibration_page(), command_line})
+  for (Page& page :
+       std::vector<Page>{keys_page(), faults_page(), checks_page(), quirks_page(), planted_bugs_page(), torch_page(),
+                         studies_page(), calibration_page(), steps_picture(), memory_picture(), command_line})
     files.push_back({top + "/docs/reference/" + page.name, std::move(page.text)});
   const std::string readme = top + "/scenarios/README.md";
   const std::string text = read_file(readme, kPageBytesMax);

@@ -106,24 +106,33 @@ std::string survival_part(const Json& study) {
 // ---- a plan -------------------------------------------------------------------------------------------------------
 
 std::string candidates_part(const Json& plan) {
+  bool on_platform = false;
+  for (const Json& one : member(plan, "candidates")) on_platform |= member(one, "platform").is_object();
+  Cells head = {"configuration", "seeksim's ledger", "DeepSpeed's, by formulas", "fits", "on the host", "a step"};
+  constexpr std::ptrdiff_t kPlatform = 3;
+  if (on_platform) head.insert(head.begin() + kPlatform, "the platform's");
   std::vector<Cells> rows;
   for (const Json& one : member(plan, "candidates")) {
+    Cells cells(head.size());
+    cells[0] = escaped(text_member(one, "name"));
     const Json& refused = member(one, "refused");
     if (refused.is_string()) {
-      rows.push_back({escaped(text_member(one, "name")), "refused: " + shown(refused), "", "", "", "", ""});
+      cells[1] = "refused: " + shown(refused);
+      rows.push_back(std::move(cells));
       continue;
     }
-    const Json& other = member(one, "deepspeed");
-    rows.push_back({escaped(text_member(one, "name")), bytes_shown(member(one, "peak_bytes_per_rank_max")),
-                    bytes_shown(member(other, "bytes")), bytes_shown(member(member(one, "platform"), "bytes")),
-                    member(one, "fits") == true ? "yes" : "no",
-                    bytes_shown(member(one, "host_peak_bytes_per_rank_max")),
-                    seconds_shown(number_of(member(one, "step_s")))});
+    cells = {cells[0],
+             bytes_shown(member(one, "peak_bytes_per_rank_max")),
+             bytes_shown(member(member(one, "deepspeed"), "bytes")),
+             member(one, "fits") == true ? "yes" : "no",
+             bytes_shown(member(one, "host_peak_bytes_per_rank_max")),
+             seconds_shown(number_of(member(one, "step_s")))};
+    const Json& there = member(one, "platform");
+    if (on_platform)
+      cells.insert(cells.begin() + kPlatform, there.is_object() ? bytes_shown(member(there, "bytes")) : "unknown");
+    rows.push_back(std::move(cells));
   }
-  return table("Bytes of the rank that needs most",
-               {"configuration", "seeksim's ledger", "DeepSpeed's, by formulas", "the platform's", "fits",
-                "on the host", "a step"},
-               rows);
+  return table("Bytes of the rank that needs most", head, rows);
 }
 
 const Json& chosen_of(const Json& plan) {

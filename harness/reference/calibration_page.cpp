@@ -1,3 +1,4 @@
+#include "harness/calibration/error_picture.h"
 #include "harness/calibration/error_table.h"
 #include "harness/reference/markdown.h"
 #include "harness/reference/pages.h"
@@ -21,5 +22,8 @@ Page calibration_page() {
   text += "\n## Sources\n\n" + calibration::source_table(calibration::published_sources());
   return {"calibration.md", text};
 }
+
+Page steps_picture() { return {"steps.svg", calibration::steps_picture(calibration::published_measurements())}; }
+Page memory_picture() { return {"memory.svg", calibration::memory_picture(calibration::published_memory())}; }
 
 }  // namespace seeksim::harness

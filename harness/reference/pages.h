@@ -7,9 +7,9 @@
 
 namespace seeksim::harness {
 
-// A page below docs/reference/.
+// A page or a picture below docs/reference/.
 struct Page {
-  std::string name;  // "keys.md"
+  std::string name;  // "keys.md", "memory.svg"
   std::string text;
 };
 
@@ -23,7 +23,9 @@ Page quirks_page();        // from the catalogue of quirks
 Page planted_bugs_page();  // from the catalogue of planted bugs
 Page torch_page();         // keys, judges and faults of seeksim torch
 Page studies_page();       // keys and figures of seeksim study
-Page calibration_page();   // predicted times against published ones
+Page calibration_page();   // predicted times and memory against published ones
+Page steps_picture();      // the same of steps, as SVG
+Page memory_picture();     // and of memory
 
 // The table of scenarios/README.md: each scenario of `folder` and its subfolders (but museum/, which has a table of its
 // own) with its `why`, folder by folder.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "harness/calibration/error_picture.h"
 #include "harness/calibration/error_table.h"
 #include "harness/input/problem.h"
 #include "tests/calibration/quoted.h"
@@ -154,6 +155,23 @@ TEST(StepMemory, HasItsStructure) {
   EXPECT_LT(of(scattered).activations, of(ways).activations);
   EXPECT_LT(of(scattered, Stack::fused).activations, of(scattered).activations);  // gathers again
   EXPECT_LT(of(shared, Stack::compiled).bytes(), of(shared, Stack::eager).bytes());
+}
+
+TEST(PublishedMemory, ThePictureHasAPointForEachPeak) {
+  const auto circles = [](const std::string& svg) {
+    std::size_t count = 0;
+    for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++count;
+    return count;
+  };
+  const std::string all = memory_picture(peaks());
+  const std::size_t of_legend = 5 + 2;  // groups, and whether the fit has seen it
+  EXPECT_EQ(circles(all), peaks_of([](const MemoryMeasurement& m) { return m.what != What::fits; }).size() + of_legend);
+  // A point on the line lies as far from the left as from the bottom.
+  std::vector<MemoryMeasurement> one = {*peaks_of([](const MemoryMeasurement& m) { return m.what != What::fits; })[0]};
+  one[0].bytes = predicted_bytes(one[0], Constants{});
+  EXPECT_NE(memory_picture(one).find("<circle cx=\"300.0\" cy=\"280.0\""), std::string::npos) << memory_picture(one);
+  one[0].bytes *= 1.2;
+  EXPECT_EQ(memory_picture(one).find("<circle cx=\"300.0\" cy=\"280.0\""), std::string::npos);
 }
 
 // What stands between `<!-- memory -->` and `<!-- end -->` in docs/calibrated-memory.md.
