@@ -68,6 +68,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   l.gpus = scenario.world.ranks();
   l.tensor = parallel.tensor;
   l.pipeline = parallel.pipeline;
+  l.context = parallel.context;
   l.chunks = parallel.virtual_stages;
   l.micro_batch = train.layout.micro_batch;
   l.batch = train.definition.global_batch;

@@ -80,8 +80,7 @@ class Held {
     // torch keeps attention's output and every second product's: of the queries, the values, and two of the mlp's.
     if (l_.recompute == Recompute::selective && torch_)
       return input + kBf16 * tokens_ * (3.0 * m_.width + keys() + m_.hidden) / ways_;
-    return whole_layer();  // selective recomputation elsewhere makes attention's probabilities again, which nobody
-                           // keeps
+    return whole_layer();  // elsewhere selective recomputation is of attention's probabilities, which nobody keeps
   }
 
   double head() const {

@@ -299,10 +299,15 @@ std::optional<calibration::Platform> platform_of(const PlanArguments& a) {
   calibration::Platform platform = calibration::platform_of(a.platform, "--platform " + a.platform);
   for (const std::string& file : a.nccl_tests)
     platform.curves.push_back(calibration::read_nccl_tests(read_file(file, kJsonBytesMax), file));
+  return platform;
+}
+
+// Which ranks of a trace share a node follows from how many GPUs a node of the scenario has.
+void add_traces(const PlanArguments& a, const Scenario& given, calibration::Platform& platform) {
   calibration::TraceCurves traces;
   for (const std::string& file : a.torch_traces) traces.read(read_file(file, calibration::kTraceBytesMax), file);
-  for (calibration::Curve& curve : traces.curves(platform.node)) platform.curves.push_back(std::move(curve));
-  return platform;
+  const int domain = platform.node_named ? platform.node : std::min(platform.node, given.world.ranks_per_node);
+  for (calibration::Curve& curve : traces.curves(domain)) platform.curves.push_back(std::move(curve));
 }
 
 // What a configuration takes on that platform, as text; in the report too.
@@ -350,7 +355,7 @@ std::size_t bytes_of(const std::string& text) {
 ExitStatus plan_command(const PlanArguments& a) {
   if (!a.report.empty()) probe_writable(a.report, "--report");
   if (!a.html.empty()) probe_writable(a.html, "--html");
-  const std::optional<calibration::Platform> platform = platform_of(a);
+  std::optional<calibration::Platform> platform = platform_of(a);
   PlanOptions plan_options = {ledger_of(a), a.all, nullptr};
   if (platform) plan_options.platform = [&](const Scenario& scenario) { return platform_ledger(scenario, *platform); };
   Request request = read_request(a);
@@ -361,6 +366,7 @@ ExitStatus plan_command(const PlanArguments& a) {
     return load_scenario_text(request.text, request.file, options);
   };
   const Scenario given = load(Json::object());
+  if (platform) add_traces(a, given, *platform);
   if (request.memory_bytes == 0) request.memory_bytes = given.world.device.capacity_bytes;
   put(header(given, request));
   const Plan plan = make_plan(given, load, request.memory_bytes, plan_options);

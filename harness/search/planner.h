@@ -51,7 +51,7 @@ const std::vector<Measure>& measures();
 // What a patch is as --set options of a scenario.
 std::vector<std::string> sets_of_patch(const Json& patch);
 
-// LedgerOf figures say what fits: seeksim's own, exact; DeepSpeed's, by formulas; those of a calibrated platform.
+// Whose figures say what fits: seeksim's own, exact; DeepSpeed's, by formulas; those of a calibrated platform.
 enum class LedgerOf { seeksim, deepspeed, platform };
 
 struct PlanRow {

@@ -54,6 +54,16 @@ TEST(ScenarioTimes, ThePartsAreTheWhole) {
   EXPECT_EQ(all["collectives"][0]["nodes"], 2);
 }
 
+TEST(ScenarioTimes, RanksThatShareASampleHoldTheirPartOfIt) {
+  const std::vector<std::string> two = {"world.context=2", "model.gradient_sums=segments",
+                                        "deepspeed.gradient_accumulation_steps=8"};
+  const ScenarioTimes shared = times_of("h100", two), whole = times_of("h100");
+  EXPECT_EQ(shared.layout.context, 2);
+  EXPECT_EQ(shared.layout.batch, whole.layout.batch);
+  EXPECT_NEAR(shared.memory.activations, whole.memory.activations / 2, 1);
+  EXPECT_NEAR(shared.memory.states, whole.memory.states, 1);
+}
+
 TEST(ScenarioTimes, TheLinesOfMemoryAreTheWhole) {
   const ScenarioTimes times = times_of("h100");
   double lines = 0, outside = 0;

@@ -295,6 +295,26 @@ TEST(Plan, TheLedgerOfAPlatformDecides) {
   EXPECT_EQ(planned(with("80GB", {"--ledger", "deepspeed"}), 0)["candidates"][0].count("platform"), 0u);
 }
 
+// Ranks 0 to 7 are on two nodes where a node has four of them.
+TEST(Plan, ATraceOfTorchIsOfTheNodesThatTheRunHas) {
+  TemporaryFolder folder;
+  const std::string trace = folder.write("rank0.json", R"({"traceEvents": [{"cat": "kernel", "dur": 5e6,
+      "args": {"Collective name": "allreduce", "In msg nelems": 8000000000, "Out msg nelems": 8000000000, "Group size": 8,
+               "dtype": "BFloat16", "Process Group Ranks": "[0, 1, 2, 3, ...]"}}]})");
+  const std::string config = folder.write("ds.json", R"({ "train_batch_size": 8, "bf16": { "enabled": true } })");
+  const std::vector<std::string> words = {"plan",     config,   "--model",    "llama-3-8b", "--gpus",        "8",
+                                          "--memory", "2000GB", "--platform", "h100",       "--torch-trace", trace};
+  const auto with_nodes = [&](const char* nodes) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--nodes", nodes});
+    return seeksim(all).out;
+  };
+  EXPECT_NE(with_nodes("1").find("8 ranks, one node: measured"), std::string::npos) << with_nodes("1");
+  EXPECT_NE(with_nodes("2").find("8 ranks, 2 nodes: measured"), std::string::npos) << with_nodes("2");
+  EXPECT_EQ(seeksim({"plan", config, "--model", "llama-3-8b", "--torch-trace", trace}).status, 2)
+      << "of which platform?";
+}
+
 TEST(Plan, WhatAPlatformDoesNotKnowIsSaid) {
   TemporaryFolder folder;
   const std::string config = folder.write("ds.json", R"({ "train_batch_size": 16, "bf16": { "enabled": true },
