@@ -46,6 +46,7 @@ MemoryMeasurement peak_of(const std::vector<std::string>& row, std::string& wron
   LayoutWords words(row[4]);
   read_step(one.model, one.layout, words);
   one.model.tied = words.whole("tied", 0, 0) == 1;
+  one.layout.moments = words.whole("moments", 2, 0);
   one.layout.stays_whole = words.word("reshard", "always") == "never";
   one.layout.gradients_in_16_bits = words.whole("gradients", 4) == 2;
   one.layout.compiled_loss = words.word("loss", "eager") == "compiled";

@@ -25,7 +25,7 @@ class Held {
     const double under_way = mistake_ == MemoryMistake::one_micro_batch_under_way ? 1 : s_.under_way;
     held.activations = s_.layers * under_way * kept_of_layer();
     const double again = l_.recompute == Recompute::none ? 0 : whole_layer();
-    held.head = std::max(head(), again);  // logits are gone when the first layer is computed again
+    held.head = std::max(head(), again + passing());  // logits are gone when the first layer goes backward
     held.reserved = (reserved_share() - 1) * held.allocated();
     return held;
   }
@@ -61,13 +61,22 @@ class Held {
     return second + kBf16 * (embeddings() + kGatheredLayers * m_.layer_parameters()) / ways_;
   }
 
+  // What travels while a layer goes backward: the next one's parameters, and gradients in fp32.
+  double passing() const {
+    if (!torch_ || l_.shards != Shards::parameters || members() < 2 || l_.pipeline > 1) return 0;
+    return (kBf16 + kFp32) * m_.layer_parameters() / ways_;
+  }
+
   double keys() const { return double(m_.width) / m_.heads * m_.key_heads; }
 
   // Bytes that backward reads of a layer: the stream in front of both branches and the norms' outputs; queries, keys,
-  // values and what attention gives; the mlp's.
+  // values and what attention gives; the mlp's. Kernels that are not fused keep more: of a norm its input and itself
+  // in fp32, keys and values repeated for each head, and the gate before and behind its SiLU.
   double whole_layer() const {
-    const double stream = 4.0 * m_.width, attention = 2.0 * m_.width + 2 * keys();
-    const double mlp = (m_.gated ? 3.0 : 2.0) * m_.hidden;
+    const bool apart = stack_ == Stack::eager;
+    const double stream = (apart ? 10.0 : 4.0) * m_.width;
+    const double attention = 2.0 * m_.width + 2 * (apart ? double(m_.width) : keys());
+    const double mlp = (m_.gated ? (apart ? 4.0 : 3.0) : 2.0) * m_.hidden;
     const double values = (scattered_ ? stream / ways_ : stream) + (attention + mlp) / ways_;
     // A product's input that was gathered over tensor ways is kept as it was gathered; Megatron gathers it again.
     const double inputs = scattered_ && stack_ != Stack::fused ? 2.0 * m_.width * (1 - 1 / ways_) : 0;

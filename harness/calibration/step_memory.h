@@ -11,7 +11,7 @@ struct StepMemory {
   double states = 0;       // parameters, gradients, masters and moments, as they are shared
   double gathered = 0;     // of shared parameters what is whole, and gradients that wait for their sum
   double activations = 0;  // what backward reads of the layers, of all micro-batches under way
-  double head = 0;         // logits, their copies in fp32 and their gradients; or a layer that is computed again
+  double head = 0;         // logits, their copies in fp32 and their gradients; or a layer that goes backward
   double reserved = 0;     // what the allocator has beside that: its blocks do not fit what is asked for
 
   double allocated() const { return states + gathered + activations + head; }

@@ -164,7 +164,7 @@ TEST(PublishedMemory, ThePictureHasAPointForEachPeak) {
     return count;
   };
   const std::string all = memory_picture(peaks());
-  const std::size_t of_legend = 5 + 2;  // groups, and whether the fit has seen it
+  const std::size_t of_legend = 6 + 2;  // groups, and whether the fit has seen it
   EXPECT_EQ(circles(all), peaks_of([](const MemoryMeasurement& m) { return m.what != What::fits; }).size() + of_legend);
   // A point on the line lies as far from the left as from the bottom.
   std::vector<MemoryMeasurement> one = {*peaks_of([](const MemoryMeasurement& m) { return m.what != What::fits; })[0]};

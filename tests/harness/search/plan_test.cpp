@@ -276,7 +276,7 @@ TEST(Plan, TheLedgerOfAPlatformDecides) {
     return words;
   };
   const std::vector<std::string> on_h100 = {"--platform", "h100", "--ledger", "platform"};
-  const Json plan = planned(with("80GB", on_h100), 0);
+  const Json plan = planned(with("141GB", on_h100), 0);
   const Json& there = plan["candidates"][0]["platform"];
   EXPECT_EQ(plan["recommended"], 0);
   EXPECT_TRUE(there["fits"]);
@@ -284,15 +284,15 @@ TEST(Plan, TheLedgerOfAPlatformDecides) {
   for (const Json& line : there["lines"]) sum += line["bytes"].get<double>();
   EXPECT_NEAR(sum, there["bytes"].get<double>(), 1);
   EXPECT_GT(sum, 50e9);
-  EXPECT_LT(sum, 80e9);
+  EXPECT_LT(sum, 141e9);
   // A byte less, and another configuration is recommended.
   const Json less = planned(with(std::to_string(std::int64_t(sum) - 1) + "B", on_h100), 0);
   EXPECT_NE(less["recommended"], 0);
   EXPECT_FALSE(less["candidates"][0]["platform"]["fits"]);
   // It is told beside the others, and does not decide without being asked to.
-  const Json beside = planned(with("80GB", {"--platform", "h100", "--ledger", "deepspeed"}), 0);
+  const Json beside = planned(with("141GB", {"--platform", "h100", "--ledger", "deepspeed"}), 0);
   EXPECT_EQ(beside["candidates"][0]["platform"], there);
-  EXPECT_EQ(planned(with("80GB", {"--ledger", "deepspeed"}), 0)["candidates"][0].count("platform"), 0u);
+  EXPECT_EQ(planned(with("141GB", {"--ledger", "deepspeed"}), 0)["candidates"][0].count("platform"), 0u);
 }
 
 // Ranks 0 to 7 are on two nodes where a node has four of them.
