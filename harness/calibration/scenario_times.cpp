@@ -89,6 +89,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   l.moments = runtime::states_of(train.definition.optimizer);
   if (!platform.node_named) platform.node = std::min(platform.node, scenario.world.ranks_per_node);
   if (!platform.stack_named) platform.stack = stage == 3 ? Stack::eager : Stack::plain;
+  l.compiled_loss = platform.stack == Stack::compiled;  // as torchtitan has it since 2025
   times.time = step_time(times.model, l, platform);
   times.memory = step_memory(times.model, l, platform.stack, platform.constants);
   times.collectives = step_collectives(times.model, l, platform);

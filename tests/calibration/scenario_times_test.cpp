@@ -73,6 +73,7 @@ TEST(ScenarioTimes, TheLinesOfMemoryAreTheWhole) {
   }
   EXPECT_NEAR(lines, times.memory.bytes() + outside, 1);
   EXPECT_LT(times_of("h100,stack=compiled").memory.activations, 0.7 * times.memory.activations);
+  EXPECT_LT(times_of("h100,stack=compiled").memory.head, 0.4 * times.memory.head);
   EXPECT_LT(times_of("h100", {"checkpointing.every=1"}).memory.activations, 0.1 * times.memory.activations);
 }
 

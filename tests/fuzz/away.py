@@ -14,7 +14,7 @@ import tally
 
 PROGRAM = "program/fuzz"
 NOT_CARRIED = re.compile(r"lib(c|m|resolv|pthread|dl|rt)\.so")  # glibc's, which fit the machine's loader
-HOME_BYTES_MAX, KIT_INPUT_BYTES_MAX, KEPT_INPUT_BYTES_MAX = 15 << 20, 4 << 10, 4 << 10
+HOME_BYTES_MAX, KIT_INPUT_BYTES_MAX, KEPT_INPUT_BYTES_MAX = 15 << 20, 4 << 10, 32 << 10
 HOME = "fuzz-home.tar.gz"
 
 
