@@ -7,7 +7,6 @@
 
 #include "harness/calibration/curves.h"
 #include "harness/calibration/published_rows.h"
-#include "harness/input/files.h"
 #include "harness/input/problem.h"
 
 namespace seeksim::harness::calibration {
@@ -70,15 +69,7 @@ Kept kept(std::string_view series, std::string_view id) {
 }
 
 std::vector<Measurement> read_measurements(const std::string& csv, const std::string& file) {
-  std::vector<Measurement> all;
-  std::vector<Problem> problems;
-  for (const std::vector<std::string>& row : rows_of(csv, file, kPublishedColumns)) {
-    std::string wrong;
-    all.push_back(measurement_of(row, wrong));
-    if (!wrong.empty()) problems.push_back({file, all.back().id, "missing, wrong or unknown:" + wrong, ""});
-  }
-  if (!problems.empty()) throw BadInput(std::move(problems));
-  return all;
+  return read_rows(csv, file, measurement_of);
 }
 
 std::vector<Source> read_sources(const std::string& csv, const std::string& file) {

@@ -42,7 +42,7 @@ constexpr std::array<std::pair<const char*, What>, 4> kWhat = {
 
 MemoryMeasurement peak_of(const std::vector<std::string>& row, std::string& wrong) {
   MemoryMeasurement one;
-  one.id = row[0], one.series = row[1], one.platform = row[3], one.source = row[8];
+  one.id = row[0], one.series = row[1], one.source = row[8];
   LayoutWords words(row[4]);
   read_step(one.model, one.layout, words);
   one.model.tied = words.whole("tied", 0, 0) == 1;
@@ -68,15 +68,7 @@ MemoryMeasurement peak_of(const std::vector<std::string>& row, std::string& wron
 }  // namespace
 
 std::vector<MemoryMeasurement> read_memory(const std::string& csv, const std::string& file) {
-  std::vector<MemoryMeasurement> all;
-  std::vector<Problem> problems;
-  for (const std::vector<std::string>& row : rows_of(csv, file, kPublishedColumns)) {
-    std::string wrong;
-    all.push_back(peak_of(row, wrong));
-    if (!wrong.empty()) problems.push_back({file, all.back().id, "missing, wrong or unknown:" + wrong, ""});
-  }
-  if (!problems.empty()) throw BadInput(std::move(problems));
-  return all;
+  return read_rows(csv, file, peak_of);
 }
 
 std::vector<MemoryMeasurement> published_memory() {

@@ -15,7 +15,7 @@ struct MemoryMeasurement {
   // memory.
   enum class What { allocated, reserved, used, fits };
 
-  std::string id, series, source, platform;
+  std::string id, series, source;
   What what = What::allocated;
   double bytes = 0;   // measured; of fits, the GPU's memory
   bool fits = false;  // where that is what was measured

@@ -3,9 +3,11 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/calibration/step_times.h"
+#include "harness/input/problem.h"
 
 namespace seeksim::harness::calibration {
 
@@ -14,6 +16,22 @@ inline constexpr const char* kPublishedColumns = "id,series,what,platform,layout
 // Fields of a table whose first line names the columns `head`. `file` names it in messages. Throws BadInput with all
 // problems.
 std::vector<std::vector<std::string>> rows_of(const std::string& csv, const std::string& file, const std::string& head);
+
+// What `of(row, wrong)` makes of each row; it tells in `wrong` what is missing, wrong or unknown there. Throws BadInput
+// with all problems.
+template <class Of>
+auto read_rows(const std::string& csv, const std::string& file, const Of& of) {
+  std::string wrong;
+  std::vector<decltype(of(std::vector<std::string>(), wrong))> all;
+  std::vector<Problem> problems;
+  for (const std::vector<std::string>& row : rows_of(csv, file, kPublishedColumns)) {
+    wrong.clear();
+    all.push_back(of(row, wrong));
+    if (!wrong.empty()) problems.push_back({file, row[0], "missing, wrong or unknown:" + wrong, ""});
+  }
+  if (!problems.empty()) throw BadInput(std::move(problems));
+  return all;
+}
 
 // "gpus=8 tensor=1": what is asked for by name, and what was not.
 class LayoutWords {

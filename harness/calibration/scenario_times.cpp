@@ -104,7 +104,7 @@ std::vector<MemoryLine> memory_lines(const ScenarioTimes& times) {
           {"gathered", m.gathered, "parameters that are whole, gradients that wait for their sum"},
           {"activations", m.activations, "what backward reads of the layers"},
           {"head", m.head, "logits and their gradients, or a layer that goes backward"},
-          {"allocator", m.reserved, "blocks that do not fit what is asked for"},
+          {"allocator", m.reserved, "reserved beside what is in use"},
           {"CUDA and NCCL", times.platform.constants.outside_gb * kGB, "assumed"}};
 }
 

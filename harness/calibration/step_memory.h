@@ -12,7 +12,7 @@ struct StepMemory {
   double gathered = 0;     // of shared parameters what is whole, and gradients that wait for their sum
   double activations = 0;  // what backward reads of the layers, of all micro-batches under way
   double head = 0;         // logits, their copies in fp32 and their gradients; or a layer that goes backward
-  double reserved = 0;     // what the allocator has beside that: its blocks do not fit what is asked for
+  double reserved = 0;     // what the allocator reserves beside what is in use
 
   double allocated() const { return states + gathered + activations + head; }
   double bytes() const { return allocated() + reserved; }

@@ -409,7 +409,7 @@ ExitStatus plan_command(const PlanArguments& a) {
       put(std::isfinite(needs)
               ? fmt::format("\nno configuration fits; the closest is {}, which needs {} more\n", row.candidate.name,
                             decimal_text(needs))
-              : "\nno configuration is one whose memory on the platform is known (--ledger deepspeed knows more)\n");
+              : "\nthe platform's memory is unknown for each of these configurations; --ledger deepspeed knows more\n");
     }
     put("more GPUs, a smaller model or a shorter context would help\n");
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/calibration/platform.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/shard_groups.h"
 #include "runtime/plan/optimizer_kinds.h"
@@ -14,9 +15,9 @@ namespace {
 
 using runtime::ModelPlan;
 
-constexpr double kContextBytes = 1.5e9;  // CUDA's context, cuBLAS's and NCCL's workspaces
 // What the allocator has beside what is asked for: of 28 runs of BLOOM (tests/calibration/ledger_test.cpp).
 constexpr double kAllocatorShare = 0.205;
+constexpr double kGB = 1e9;
 
 // The rank whose part of the model is the largest.
 struct Part {
@@ -179,9 +180,9 @@ std::vector<LedgerLine> deepspeed_ledger(const Scenario& scenario) {
   const Part part = largest_part(scenario);
   std::vector<LedgerLine> ledger = {states(scenario, part), activations(scenario, part), logits(scenario, part),
                                     buckets(scenario, part)};
+  ledger.push_back({"allocator", kAllocatorShare * sum_of(ledger), "reserved beside what is in use: measured"});
   ledger.push_back(
-      {"allocator", kAllocatorShare * sum_of(ledger), "blocks that do not fit what is asked for: measured"});
-  ledger.push_back({"CUDA and NCCL", kContextBytes, "context, cuBLAS's and NCCL's workspaces: assumed"});
+      {"CUDA and NCCL", kGB * calibration::Constants{}.outside_gb, "context, cuBLAS's and NCCL's workspaces: assumed"});
   return ledger;
 }
 
